@@ -1,0 +1,1 @@
+"""How long a step takes: step shapes, cost models, model and GPU descriptions."""

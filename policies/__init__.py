@@ -1,0 +1,1 @@
+"""Choices, and nothing but choices: queue order, preemption victim, routing."""

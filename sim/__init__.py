@@ -1,0 +1,1 @@
+"""The clock: the only room that knows the others."""

@@ -1,0 +1,1 @@
+"""What arrives: request specifications, traces, loaders, generators, transforms."""
