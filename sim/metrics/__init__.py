@@ -1,0 +1,53 @@
+"""Metrics of a run: pure functions of its rows, named and defined as in vLLM and aiperf."""
+
+from sim.metrics.glossary import GLOSSARY, meaning
+from sim.metrics.itl import GapSample, finished_gaps, pooled_gaps, step_period_s
+from sim.metrics.latency import (
+    LATENCY_COLUMNS,
+    e2e_s,
+    finished_values,
+    is_finished,
+    latency_columns,
+    queue_time_s,
+    tpot_s,
+    ttft_s,
+)
+from sim.metrics.stats import PERCENTILES, Stats, stats_of, weighted_percentile
+from sim.metrics.summary import SCHEMA_VERSION, summarise
+from sim.metrics.throughput import (
+    Window,
+    completion_span,
+    goodput,
+    meets_slo,
+    steady_window,
+    throughput,
+)
+
+__all__ = [
+    "GLOSSARY",
+    "LATENCY_COLUMNS",
+    "PERCENTILES",
+    "SCHEMA_VERSION",
+    "GapSample",
+    "Stats",
+    "Window",
+    "completion_span",
+    "e2e_s",
+    "finished_gaps",
+    "finished_values",
+    "goodput",
+    "is_finished",
+    "latency_columns",
+    "meaning",
+    "meets_slo",
+    "pooled_gaps",
+    "queue_time_s",
+    "stats_of",
+    "steady_window",
+    "step_period_s",
+    "summarise",
+    "throughput",
+    "tpot_s",
+    "ttft_s",
+    "weighted_percentile",
+]

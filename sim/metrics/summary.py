@@ -1,0 +1,78 @@
+"""The summary of a run: every metric of its rows as plain JSON values, in a fixed order."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from sim.metrics.counts import preemption_counts, prefix_cache_counts, request_counts
+from sim.metrics.itl import GapSample, finished_gaps
+from sim.metrics.latency import (
+    e2e_s,
+    finished_values,
+    is_finished,
+    queue_time_s,
+    tpot_s,
+    ttft_s,
+)
+from sim.metrics.replicas import kv_usage, replica_stats, step_stats
+from sim.metrics.stats import Stats, stats_of
+from sim.metrics.throughput import goodput, steady_throughput, throughput
+from sim.run_result import Columns, RunInfo, RunResult
+
+SCHEMA_VERSION = 1
+
+
+def summarise(run: RunResult) -> dict[str, Any]:
+    """Every metric of a run; the unit of each is in its key (`_s`, `_per_s`, `_tokens`, `_share`).
+
+    Absent values are None, never NaN. `sim.metrics.glossary` has each formula.
+    """
+    requests, steps, info = run.requests, run.steps, run.info
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": info_section(info),
+        "requests": request_counts(requests),
+        "latency": latency_stats(requests, finished_gaps(requests, steps, run.gaps)),
+        "lengths": length_stats(requests),
+        "throughput": throughput(requests),
+        "steady_window": steady_throughput(requests, steps),
+        "goodput": goodput(requests, info.slo),
+        "preemption": preemption_counts(requests),
+        "prefix_cache": prefix_cache_counts(requests),
+        "kv_cache": kv_usage(requests, steps, info.replicas),
+        "steps": step_stats(steps),
+        "replicas": replica_stats(requests, steps, info.replicas),
+    }
+
+
+def info_section(info: RunInfo) -> dict[str, Any]:
+    """What the run was made with, as JSON values: enough to build the `RunInfo` again."""
+    return {
+        "partial": info.partial,
+        "warnings": list(info.warnings),
+        "cost": dict(info.cost),
+        "slo": asdict(info.slo),
+        "one_token_per_emission": info.one_token_per_emission,
+        "replicas": [asdict(replica) for replica in info.replicas],
+    }
+
+
+def latency_stats(requests: Columns, gaps: GapSample) -> dict[str, Stats]:
+    """Latency statistics over finished requests, in seconds; `gaps` are those requests' gaps."""
+    return {
+        "ttft_s": stats_of(finished_values(requests, ttft_s(requests))),
+        "tpot_s": stats_of(finished_values(requests, tpot_s(requests))),
+        "itl_s": stats_of(gaps.gap_s, gaps.count),
+        "e2e_s": stats_of(finished_values(requests, e2e_s(requests))),
+        "queue_time_s": stats_of(finished_values(requests, queue_time_s(requests))),
+    }
+
+
+def length_stats(requests: Columns) -> dict[str, Stats]:
+    """Realised prompt and output lengths of finished requests, tokens."""
+    finished = is_finished(requests)
+    return {
+        "prompt_tokens": stats_of(np.asarray(requests["num_prompt_tokens"])[finished]),
+        "output_tokens": stats_of(np.asarray(requests["num_output_tokens"])[finished]),
+    }

@@ -1,0 +1,149 @@
+"""Tables of columns to and from Parquet, in row groups, the same rows giving the same bytes."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.errors import ResultError
+from sim.run_result import Columns
+
+ROW_GROUP_ROWS = 131_072
+
+
+class RowWriter:
+    """Appends chunks of columns to a Parquet file; full row groups go to disk as they fill.
+
+    Chunks may be of any length: where one ends leaves no trace in the file. The first chunk, which
+    may have no rows, sets the names and types. Use as a context manager; without a chunk there is
+    no file.
+    """
+
+    def __init__(self, path: Path, row_group_rows: int = ROW_GROUP_ROWS):
+        self._path = path
+        self._row_group_rows = row_group_rows
+        self._writer: Any = None
+        self._pending: list[Columns] = []
+        self._num_pending = 0
+
+    def append(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Add rows. Columns must be equal in length, and have the first chunk's names."""
+        chunk = dict(columns)
+        lengths = {len(column) for column in chunk.values()}
+        if len(lengths) != 1:
+            raise ResultError(f"{self._path.name}: columns of unequal lengths {sorted(lengths)}")
+        if self._writer is None:
+            self._open(chunk)
+        self._pending.append(chunk)
+        self._num_pending += lengths.pop()
+        if self._num_pending >= self._row_group_rows:
+            self._write_full_groups()
+
+    def close(self) -> None:
+        """Write what is left and end the file."""
+        if self._writer is None:
+            return
+        if self._num_pending:
+            self._write_group(_join(self._pending))
+        self._pending, self._num_pending = [], 0
+        self._writer.close()
+
+    def __enter__(self) -> "RowWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self, chunk: Columns) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 -- slow to import, needed only here
+
+        schema = _table({name: column[:0] for name, column in chunk.items()}).schema
+        self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+
+    def _write_full_groups(self) -> None:
+        rows = _join(self._pending)
+        done = self._num_pending - self._num_pending % self._row_group_rows
+        for start in range(0, done, self._row_group_rows):
+            self._write_group(_slice(rows, start, start + self._row_group_rows))
+        self._pending = [_slice(rows, done, self._num_pending)]
+        self._num_pending -= done
+
+    def _write_group(self, rows: Columns) -> None:
+        self._writer.write_table(_table(rows), row_group_size=self._row_group_rows)
+
+
+def write_rows(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a whole table; text columns may be of dtype str or object."""
+    with RowWriter(path) as writer:
+        writer.append(columns)
+
+
+def read_rows(path: Path) -> Columns:
+    """Read a whole table. Raises ResultError that names the file if it is missing or broken."""
+    chunks = list(iterate_rows(path))
+    return _join(chunks)
+
+
+def iterate_rows(path: Path) -> Iterator[Columns]:
+    """Read a table one row group at a time; a table without rows gives one empty chunk."""
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    if not path.is_file():
+        raise ResultError(f"{path}: no such file; the run folder is not complete")
+    try:
+        with pq.ParquetFile(path) as file:
+            if not file.num_row_groups:
+                yield _columns(file.schema_arrow.empty_table())
+            for group in range(file.num_row_groups):
+                yield _columns(file.read_row_group(group))
+    except (pa.ArrowException, OSError) as error:
+        raise ResultError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _table(columns: Columns) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+
+    # from_pandas=False: NaN stays NaN ("never happened") and doesn't become a null.
+    return pa.table({name: _array(pa, column) for name, column in columns.items()})
+
+
+def _array(pa: Any, column: npt.NDArray[Any]) -> Any:
+    if column.dtype.kind in "UO":
+        return pa.array(column.tolist(), type=pa.string())
+    return pa.array(column, from_pandas=False)
+
+
+def _columns(table: Any) -> Columns:
+    return {name: _to_numpy(table.column(name)) for name in table.column_names}
+
+
+def _to_numpy(column: Any) -> npt.NDArray[Any]:
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+
+    if pa.types.is_string(column.type):
+        return np.array(column.to_pylist(), dtype=np.str_)
+    values: npt.NDArray[Any] = column.to_numpy()
+    return values
+
+
+def _slice(columns: Columns, start: int, stop: int) -> Columns:
+    return {name: column[start:stop] for name, column in columns.items()}
+
+
+def _join(chunks: list[Columns]) -> Columns:
+    if len(chunks) == 1:
+        return chunks[0]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}

@@ -1,0 +1,193 @@
+"""The run folder: save a run to it and load it again.
+
+    config.yaml       the resolved study, as the run was given it
+    summary.json      every metric, and what the run was made with
+    requests.parquet  a row a request: the recorded columns and ttft_s, tpot_s, e2e_s, queue_time_s
+    steps.parquet     a row a step
+    gaps.parquet      a row an irregular gap between two tokens
+    plots/*.png
+
+The same result gives the same bytes. The folder appears whole or not at all: it is written under
+another name beside its place and then renamed.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.errors import ResultError
+from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
+from sim.parquet import read_rows, write_rows
+from sim.run_result import ReplicaInfo, RunInfo, RunResult, Slo
+
+__all__ = ["ReplicaInfo", "RunInfo", "RunResult", "Slo", "check_target", "load", "save"]
+
+CONFIG, SUMMARY = "config.yaml", "summary.json"
+REQUESTS, STEPS, GAPS = "requests.parquet", "steps.parquet", "gaps.parquet"
+PLOTS = "plots"
+_OURS = frozenset({CONFIG, SUMMARY})
+
+
+def save(
+    result: RunResult, folder: Path | str, plots: bool = True, overwrite: bool = False
+) -> Path:
+    """Write a run folder and return its path.
+
+    Raises ResultError if the folder exists (unless `overwrite`, and then only if it is a run
+    folder or empty) or can't be written; nothing half-written is left behind.
+    """
+    target = Path(folder)
+    with staged_folder(target, overwrite) as stage:
+        write_config(stage / CONFIG, result.config)
+        write_json(stage / SUMMARY, summarise(result))
+        write_rows(stage / REQUESTS, result.requests | latency_columns(result.requests))
+        write_rows(stage / STEPS, result.steps)
+        write_rows(stage / GAPS, result.gaps)
+        if plots:
+            from sim.plots import save_run_plots  # noqa: PLC0415 -- matplotlib is slow to import
+
+            save_run_plots(result, stage / PLOTS)
+    return target
+
+
+def load(folder: Path | str) -> RunResult:
+    """Read a run folder. Raises ResultError that names the file which is missing or broken."""
+    source = Path(folder)
+    if not source.is_dir():
+        raise ResultError(f"{source}: no such run folder")
+    requests = read_rows(source / REQUESTS)
+    return RunResult(
+        config=read_config(source / CONFIG),
+        requests={k: v for k, v in requests.items() if k not in LATENCY_COLUMNS},
+        steps=read_rows(source / STEPS),
+        gaps=read_rows(source / GAPS),
+        info=_info_from(read_summary(source), source / SUMMARY),
+    )
+
+
+def read_summary(folder: Path | str) -> dict[str, Any]:
+    """The saved summary of a run folder. Raises ResultError if it is missing or broken."""
+    path = Path(folder) / SUMMARY
+    try:
+        summary = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise ResultError(f"{path}: not readable as JSON ({error})") from error
+    version = summary.get("schema_version") if isinstance(summary, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ResultError(f"{path}: schema_version is {version!r}, expected {SCHEMA_VERSION}")
+    return dict(summary)
+
+
+def check_target(folder: Path | str, overwrite: bool = False) -> None:
+    """Raise ResultError if `save` would refuse this folder; so a long run can fail before it."""
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise ResultError(f"{target}: is a file; name a folder for the run")
+    if target.is_dir() and any(target.iterdir()):
+        _check_may_replace(target, overwrite)
+    parent = _existing_ancestor(target)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ResultError(f"{target}: can't be written, {parent} is not a writable folder")
+
+
+@contextlib.contextmanager
+def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A new folder beside `target` to write into; it takes target's place when the block ends.
+
+    If the block raises, the new folder is removed and target stays as it was. OSError within
+    becomes ResultError.
+    """
+    check_target(target, overwrite)
+    place = target.absolute()
+    stage = place.parent / f".{place.name}.{os.getpid()}.tmp"
+    try:
+        stage.mkdir(parents=True)
+        yield stage
+        _take_place(stage, place)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultError(f"{target}: the run folder can't be written ({reason})") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def write_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Write a mapping of plain values as YAML, its keys in their own order."""
+    import yaml  # noqa: PLC0415 -- only the folder's reader and writer need it
+
+    try:
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
+    except yaml.YAMLError as error:
+        raise ResultError(f"{path.name}: the config holds a value YAML can't: {error}") from error
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the config of a run folder. Raises ResultError if it is missing or broken."""
+    import yaml  # noqa: PLC0415 -- only the folder's reader and writer need it
+
+    try:
+        config = yaml.safe_load(_read_text(path))
+    except yaml.YAMLError as error:
+        raise ResultError(f"{path}: not readable as YAML ({error})") from error
+    if not isinstance(config, dict):
+        raise ResultError(f"{path}: expected keys and values, got {type(config).__name__}")
+    return config
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON with its keys in their own order; NaN is refused, since JSON has none."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
+
+
+def _info_from(summary: dict[str, Any], path: Path) -> RunInfo:
+    try:
+        run = summary["run"]
+        return RunInfo(
+            replicas=tuple(ReplicaInfo(**replica) for replica in run["replicas"]),
+            cost=run["cost"],
+            slo=Slo(**run["slo"]),
+            partial=run["partial"],
+            warnings=tuple(run["warnings"]),
+            one_token_per_emission=run["one_token_per_emission"],
+        )
+    except (KeyError, TypeError) as error:
+        raise ResultError(f"{path}: its section 'run' is not whole ({error})") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ResultError(f"{path}: no such file; the run folder is not complete") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultError(f"{path}: can't be read ({error})") from error
+
+
+def _check_may_replace(target: Path, overwrite: bool) -> None:
+    if not overwrite:
+        raise ResultError(f"{target}: exists already; choose another name or allow overwriting")
+    if not {entry.name for entry in target.iterdir()} >= _OURS:
+        raise ResultError(f"{target}: is not a run folder, so it is not overwritten")
+
+
+def _existing_ancestor(path: Path) -> Path:
+    return next((p for p in path.absolute().parents if p.exists()), Path("/"))
+
+
+def _take_place(stage: Path, target: Path) -> None:
+    old = stage.with_suffix(".old")
+    if target.exists():
+        target.rename(old)
+    try:
+        stage.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,231 @@
+"""The summary of a run as something to print in a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+_LATENCIES = (
+    ("ttft_s", "TTFT"),
+    ("tpot_s", "TPOT, a request"),
+    ("itl_s", "ITL, pooled"),
+    ("e2e_s", "E2E"),
+    ("queue_time_s", "Queue time"),
+)
+_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+_ABSENT = "-"
+
+Row = tuple[str, str]
+
+
+def render_summary(summary: Mapping[str, Any]) -> "Group":
+    """The table of a run: latencies above, all else below, warnings last; print with rich.
+
+    Takes what `sim.metrics.summarise` gives, or what `summary.json` holds.
+    """
+    from rich.console import Group  # noqa: PLC0415 -- only the terminal needs rich
+
+    parts = [_latency_table(summary), _facts_table(fact_rows(summary))]
+    return Group(*parts, *_notices(summary["run"]))
+
+
+def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
+    """All but the latencies, as (heading, [(name, value), ...]), in the order of the table."""
+    sections = [
+        ("Requests", _request_rows(summary["requests"])),
+        ("Lengths", _length_rows(summary["lengths"])),
+        ("Throughput", _throughput_rows(summary["throughput"], summary["steady_window"])),
+        ("Goodput", _goodput_rows(summary["goodput"])),
+        ("Steps", _step_rows(summary["steps"])),
+        ("Preemption", _preemption_rows(summary["preemption"])),
+        ("Prefix cache", _prefix_rows(summary["prefix_cache"])),
+        ("KV cache", _kv_rows(summary["run"]["replicas"], summary["kv_cache"])),
+        ("Replicas", _replica_rows(summary["replicas"])),
+        ("Cost model", _cost_rows(summary["run"]["cost"])),
+    ]
+    return [(heading, rows) for heading, rows in sections if rows]
+
+
+def _latency_table(summary: Mapping[str, Any]) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title="Latency of finished requests", title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in ("unit", *_COLUMNS, "count"):
+        table.add_column(name, justify="right")
+    for key, label in _LATENCIES:
+        table.add_row(label, *_latency_cells(summary["latency"][key]))
+    return table
+
+
+def _latency_cells(stats: Mapping[str, Any]) -> list[str]:
+    unit, scale = _time_unit(stats["p50"])
+    values = [_ABSENT if stats[c] is None else _three(stats[c] * scale) for c in _COLUMNS]
+    return [unit, *values, _whole(stats["count"])]
+
+
+def _time_unit(typical_s: float | None) -> tuple[str, float]:
+    """Milliseconds for a row whose median is below a second, seconds for others."""
+    return ("ms", 1e3) if typical_s is not None and typical_s < 1 else ("s", 1.0)
+
+
+def _facts_table(sections: Iterable[tuple[str, list[Row]]]) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, rows in sections:
+        for index, (name, value) in enumerate(rows):
+            is_last = index == len(rows) - 1
+            table.add_row("" if index else heading, name, value, end_section=is_last)
+    return table
+
+
+def _notices(run: Mapping[str, Any]) -> list[Any]:
+    from rich.text import Text  # noqa: PLC0415
+
+    notices = ["PARTIAL: the run was stopped before its end"] if run["partial"] else []
+    notices += [f"warning: {warning}" for warning in run["warnings"]]
+    return [Text(notice, style="yellow") for notice in notices]
+
+
+def _request_rows(counts: Mapping[str, Any]) -> list[Row]:
+    rows = [("arrived", _whole(counts["arrived_requests"]))]
+    for state in ("finished", "rejected", "aborted", "unfinished"):
+        reasons = counts["requests_by_reason"].get(state, {})
+        detail = ", ".join(f"{reason} {_whole(n)}" for reason, n in reasons.items())
+        number = _whole(counts[f"{state}_requests"])
+        rows.append(
+            (state, f"{number} ({detail})" if detail not in ("", f"none {number}") else number)
+        )
+    return rows
+
+
+def _length_rows(lengths: Mapping[str, Any]) -> list[Row]:
+    return [
+        ("prompt tokens", _spread(lengths["prompt_tokens"])),
+        ("output tokens", _spread(lengths["output_tokens"])),
+    ]
+
+
+def _spread(stats: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_three(stats[name])}" for name in ("mean", "p50", "p99", "max"))
+
+
+def _throughput_rows(whole: Mapping[str, Any], steady: Mapping[str, Any] | None) -> list[Row]:
+    rows = [("first arrival to last completion", f"{_three(whole['span_s'])} s")]
+    rows += _rate_rows(whole, "")
+    if steady is not None:
+        window = f"{_three(steady['start_s'])} to {_three(steady['end_s'])} s"
+        rows += [("steady window", window), *_rate_rows(steady, "  ")]
+    return rows
+
+
+def _rate_rows(rates: Mapping[str, Any], indent: str) -> list[Row]:
+    kinds = (
+        ("requests", "requests"),
+        ("input_tokens", "input tokens"),
+        ("output_tokens", "output tokens"),
+    )
+    return [(f"{indent}{label}", f"{_three(rates[f'{key}_per_s'])} /s") for key, label in kinds]
+
+
+def _goodput_rows(goodput: Mapping[str, Any] | None) -> list[Row]:
+    if goodput is None:
+        return []
+    limits = [
+        f"{name.upper()} <= {goodput[f'slo_{name}_s']:g} s"
+        for name in ("ttft", "tpot", "e2e")
+        if goodput[f"slo_{name}_s"] is not None
+    ]
+    return [
+        ("SLO", " and ".join(limits)),
+        ("requests that meet it", f"{_three(goodput['good_requests_per_s'])} /s"),
+        ("share of finished", _percent(goodput["good_share_of_finished"])),
+        ("share of arrived", _percent(goodput["good_share_of_arrived"])),
+    ]
+
+
+def _step_rows(steps: Mapping[str, Any]) -> list[Row]:
+    return [
+        ("steps", _whole(steps["steps"])),
+        (
+            "mean batch",
+            f"{_three(steps['batch_mean_tokens'])} tokens, "
+            f"{_three(steps['batch_mean_requests'])} requests",
+        ),
+        ("mean step", _duration(steps["step_mean_s"])),
+    ]
+
+
+def _preemption_rows(preemption: Mapping[str, Any]) -> list[Row]:
+    times, hit = _whole(preemption["preemptions"]), _whole(preemption["preempted_requests"])
+    return [
+        ("preemptions", f"{times} (of {hit} requests)"),
+        ("tokens recomputed", _whole(preemption["recomputed_tokens"])),
+    ]
+
+
+def _prefix_rows(prefix: Mapping[str, Any]) -> list[Row]:
+    first, every = prefix["hit_tokens"], prefix["hit_tokens_with_readmissions"]
+    of_prompts = _percent(prefix["hit_share_of_prompt_tokens"])
+    of_all = _percent(prefix["hit_share_of_all_tokens"])
+    return [
+        ("hits at first admission", f"{_whole(first)} tokens, {of_prompts} of the prompts"),
+        ("with readmissions", f"{_whole(every)} tokens, {of_all} of all tokens needed"),
+    ]
+
+
+def _kv_rows(replicas: Sequence[Mapping[str, Any]], kv: Mapping[str, Any]) -> list[Row]:
+    kinds = sorted(
+        {(r["num_gpu_blocks"], r["block_size"], r["num_gpu_blocks_origin"]) for r in replicas}
+    )
+    rows = [
+        ("blocks a replica", f"{_whole(blocks)} of {size} tokens, {origin}")
+        for blocks, size, origin in kinds
+    ]
+    mean, busy = _percent(kv["usage_mean_share"]), _percent(kv["usage_mean_busy_share"])
+    usage = f"mean {mean} ({busy} while busy), peak {_percent(kv['usage_peak_share'])}"
+    return [*rows, ("usage", usage)]
+
+
+def _replica_rows(replicas: Sequence[Mapping[str, Any]], shown: int = 8) -> list[Row]:
+    rows = [
+        (
+            f"replica {r['replica']}",
+            f"busy {_percent(r['busy_share'])}, {_whole(r['requests'])} requests",
+        )
+        for r in replicas[:shown]
+    ]
+    left_out = len(replicas) - shown
+    return [*rows, ("", f"... and {left_out} more")] if left_out > 0 else rows
+
+
+def _cost_rows(cost: Mapping[str, Any]) -> list[Row]:
+    return [("model", str(cost.get("label", cost.get("kind", _ABSENT))))]
+
+
+def _duration(seconds: float | None) -> str:
+    unit, scale = _time_unit(seconds)
+    return _ABSENT if seconds is None else f"{_three(seconds * scale)} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    return _ABSENT if share is None else f"{100 * share:.1f} %"
+
+
+def _whole(number: int | None) -> str:
+    return _ABSENT if number is None else f"{number:,}"
+
+
+def _three(value: float | None) -> str:
+    """Three significant digits, but never a whole number cut short: 0.0123, 1.23, 12.3, 12,345."""
+    if value is None:
+        return _ABSENT
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:#.3g}"
