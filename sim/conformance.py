@@ -106,7 +106,7 @@ def read_cases(path: Path) -> Iterator[Case]:
 
 def _parse_case(path: Path, number: int, line: str) -> Case:
     try:
-        case = json.loads(line)
+        case: Case = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConformanceError(f"{path}, line {number}: not JSON: {error}") from None
     for key, kind in (("name", str), ("config", dict), ("requests", list)):
@@ -146,7 +146,7 @@ def _row_difference(theirs: Row, ours: Row) -> str | None:
         given, made = theirs.get(field), ours.get(field)
         same = given == made
         if same and field == "scheduled" and given is not None:
-            same = list(given) == list(made)
+            same = list(given) == list(ours["scheduled"])
         if not same:
             return f"{field}: given {json.dumps(given)}, ours {json.dumps(made)}"
     return None
@@ -180,7 +180,7 @@ class _Replay:
         self.scheduler: Scheduler = create_scheduler(config, cache)
         self.config = config
         self.workload: list[Row] = case["requests"]
-        self.by_id: dict[str, Row] = {spec["id"]: spec for spec in self.workload}
+        self.by_id: dict[Any, Row] = {spec["id"]: spec for spec in self.workload}
         self.pending = deque(sorted(self.workload, key=lambda spec: spec["arrival_step"]))
         self.aborts = _by_step(self.workload, "abort_step")
         self.mid_aborts = _by_step(self.workload, "abort_mid")
@@ -234,7 +234,6 @@ class _Replay:
             if len(self.in_flight) == 1 and (
                 batch.output.num_scheduled_tokens or self.scheduler.requests
             ):
-                self._abort(self.mid_aborts.get(row["step"], ()), row, "aborted_mid")
                 return True
         self._process(self.in_flight.popleft(), row)
         return True
@@ -242,20 +241,13 @@ class _Replay:
     def _schedule(self, row: Row) -> _Batch:
         scheduler = self.scheduler
         output = scheduler.schedule()
-        new = output.scheduled_new_reqs
-        resumed = [
-            request_id
-            for request_id in output.scheduled_cached_reqs.req_ids
-            if request_id in output.scheduled_cached_reqs.resumed_req_ids
-        ]
+        new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
         computed = {data.request_id: data.num_computed_tokens for data in new}
-        cached = output.scheduled_cached_reqs
-        for request_id, progress in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
-            if request_id in cached.resumed_req_ids:
-                computed[request_id] = progress
+        progress = zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        computed |= {r: tokens for r, tokens in progress if r in cached.resumed_req_ids}
         row["scheduled"] = dict(output.num_scheduled_tokens)
         row["new"] = [data.request_id for data in new]
-        row["resumed"] = resumed
+        row["resumed"] = [r for r in cached.req_ids if r in cached.resumed_req_ids]
         row["computed"] = computed
         row["preempted"] = sorted(output.preempted_req_ids, key=str)
         if output.scheduled_spec_decode_tokens:

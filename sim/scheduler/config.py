@@ -103,7 +103,7 @@ class CacheConfig:
     def __post_init__(self) -> None:
         if self.block_size < 1:
             raise SchedulerConfigError(f"block_size is {self.block_size}; it must be >= 1")
-        if self.num_gpu_blocks < 2:  # noqa: PLR2004 - the null block and one that can be used
+        if self.num_gpu_blocks < 2:
             raise SchedulerConfigError(
                 f"num_gpu_blocks is {self.num_gpu_blocks}; it must be >= 2: block 0 is the null "
                 "block and holds nothing"
