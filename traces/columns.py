@@ -1,0 +1,66 @@
+"""Which columns a file has, which it must have, and the nearest name for a misspelt one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from traces.errors import TraceError, bad_place, did_you_mean, listed, nearest
+
+_MISSPELT = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """The names that a format knows; any other is an error."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All names, the required ones first."""
+        return self.required + self.optional
+
+    def score(self, found: Sequence[str]) -> float:
+        """Share of the required names in `found`, near misses counted a little less."""
+        return sum(self._score_one(name, found) for name in self.required) / len(self.required)
+
+    def _score_one(self, name: str, found: Sequence[str]) -> float:
+        if name in found:
+            return 1.0
+        return 0.0 if nearest(name, found) is None else _MISSPELT
+
+    def fault(self, found: Sequence[str]) -> str | None:
+        """What is wrong with the names `found`, as a sentence; None if nothing is."""
+        repeated = [name for index, name in enumerate(found) if name in found[:index]]
+        if repeated:
+            return f"{repeated[0]!r} occurs twice; each name must occur once"
+        missing = [name for name in self.required if name not in found]
+        for name in found:
+            if name not in self.known:
+                return f"unknown {name!r}{self._hint(name, missing)}"
+        if missing:
+            return f"{missing[0]!r} is missing (found {listed(list(found))})"
+        return None
+
+    def _hint(self, name: str, missing: Sequence[str]) -> str:
+        near = did_you_mean(name, missing) or did_you_mean(name, self.known)
+        return near or f"; known are {listed(self.known)}"
+
+    def check(self, path: str, place: str, kind: str, found: Sequence[str]) -> None:
+        """Raise TraceError at `place` unless `found` are right; `kind` is "column" or "key"."""
+        fault = self.fault(found)
+        if fault is not None:
+            raise bad_place(path, place, f"{kind} {fault}")
+
+
+def unknown_format(path: str, first_line: str, known: Sequence[str]) -> TraceError:
+    """Error for a file whose beginning no format knows."""
+    first = first_line if len(first_line) <= 120 else first_line[:120] + "..."
+    hint = ""
+    for separator, word in ((";", "';'"), ("\t", "a tab")):
+        if separator in first_line and "," not in first_line:
+            hint = f"; cells look separated by {word}, but must be by ','"
+    what = f"{first!r} begins no trace format known{hint}; known are: {'; '.join(known)}"
+    return bad_place(path, "line 1", what)
