@@ -1,18 +1,47 @@
 """What arrives: request specifications, traces, loaders, generators, transforms."""
 
 from traces.errors import TraceError
+from traces.generators.arrivals import ArrivalProcess, GammaArrivals, PoissonArrivals
+from traces.generators.generate import generate
+from traces.generators.lengths import (
+    EmpiricalLengths,
+    FixedLengths,
+    LengthModel,
+    Lognormal,
+    LognormalLengths,
+)
+from traces.generators.prefixes import SystemPrompts
 from traces.loader import load
 from traces.request import MAX_NUM_TOKENS, Prompt, RequestSpec, Segment
+from traces.samples import sample
 from traces.source import TraceSource
 from traces.trace import Trace
+from traces.transforms.arrivals import scale_rate, with_poisson_arrivals
+from traces.transforms.selection import limit
+from traces.writer import save
 
 __all__ = [
     "MAX_NUM_TOKENS",
+    "ArrivalProcess",
+    "EmpiricalLengths",
+    "FixedLengths",
+    "GammaArrivals",
+    "LengthModel",
+    "Lognormal",
+    "LognormalLengths",
+    "PoissonArrivals",
     "Prompt",
     "RequestSpec",
     "Segment",
+    "SystemPrompts",
     "Trace",
     "TraceError",
     "TraceSource",
+    "generate",
+    "limit",
     "load",
+    "sample",
+    "save",
+    "scale_rate",
+    "with_poisson_arrivals",
 ]

@@ -1,0 +1,1 @@
+"""Made-up load: arrival processes, lengths, shared prefixes, priorities, put together."""
