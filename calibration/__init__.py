@@ -1,1 +1,37 @@
 """How long a step takes: step shapes, cost models, model and GPU descriptions."""
+
+from calibration.cost_model import CostModel, CostProvenance, FloatArray, HasCoverage
+from calibration.errors import CalibrationError
+from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
+from calibration.kv_capacity import KvCapacity, compute_num_gpu_blocks, kv_cache_bytes_per_token
+from calibration.load_model import load_model, model_names
+from calibration.model_spec import ModelSpec
+from calibration.quantization import Quantization
+from calibration.roofline_cost import RooflineCost
+from calibration.serving_defaults import serving_defaults
+from calibration.simple_costs import ConstantCost, LinearCost
+from calibration.step_shape import StepShape, decode_shape
+
+__all__ = [
+    "CalibrationError",
+    "ConstantCost",
+    "CostModel",
+    "CostProvenance",
+    "FloatArray",
+    "GpuSpec",
+    "HasCoverage",
+    "KvCapacity",
+    "LinearCost",
+    "ModelSpec",
+    "Quantization",
+    "RooflineCost",
+    "StepShape",
+    "compute_num_gpu_blocks",
+    "decode_shape",
+    "gpu_names",
+    "kv_cache_bytes_per_token",
+    "load_gpu",
+    "load_model",
+    "model_names",
+    "serving_defaults",
+]

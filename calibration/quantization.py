@@ -1,0 +1,122 @@
+"""Weight quantisation: what a checkpoint's linear layers cost in memory."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from calibration.errors import CalibrationError
+
+_NEVER_QUANTISED = re.compile(r"(norm|lm_head|embed_tokens)(\.weight)?$")
+_SCALE_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Format of the weights of the linear layers; embeddings, lm_head and norms stay as they are.
+
+    Attributes:
+        method: the checkpoint's `quant_method`.
+        weight_dtype: fp8, int8 or int4.
+        bytes_per_weight: with the share of scales and zero points.
+        has_fp8_compute: whether activations are fp8 too, so that GEMMs run at the fp8 rate.
+    """
+
+    method: str
+    weight_dtype: str
+    bytes_per_weight: float
+    has_fp8_compute: bool = False
+
+
+FP8 = Quantization("fp8", "fp8", 1.0, has_fp8_compute=True)
+"""One scale a tensor: its bytes don't count. Weights and activations are fp8 (W8A8)."""
+
+
+def int4(method: str, group_size: int, *, has_zero_points: bool) -> Quantization:
+    """Return 4-bit weights with an fp16 scale (and a 4-bit zero point) for each group."""
+    group_bytes = _SCALE_BYTES + (0.5 if has_zero_points else 0.0)
+    extra = group_bytes / group_size if group_size > 0 else 0.0
+    return Quantization(method, "int4", 0.5 + extra)
+
+
+NAMED: dict[str, Quantization] = {
+    "fp8": FP8,
+    "awq": int4("awq", 128, has_zero_points=True),
+    "gptq": int4("gptq", 128, has_zero_points=True),
+}
+"""Quantisations that can be asked for by name, with the usual group size of 128."""
+
+
+def parse_quantization(config: dict[str, Any], where: str) -> Quantization:
+    """Return the quantisation that a config.json's `quantization_config` describes.
+
+    Raises:
+        CalibrationError: a method, width or exclusion list that is not supported; names the key.
+    """
+    method = str(config.get("quant_method", "")).lower()
+    _check_exclusions(config, where)
+    if method in ("fp8", "fbgemm_fp8"):
+        return Quantization(method, "fp8", 1.0 + _fp8_block_share(config), has_fp8_compute=True)
+    if method in ("awq", "gptq"):
+        return _int_weights(method, config, where)
+    if method == "compressed-tensors":
+        return _compressed_tensors(config, where)
+    raise CalibrationError(
+        f"{where}: quantization_config.quant_method is {config.get('quant_method')!r};"
+        " supported are fp8, fbgemm_fp8, awq, gptq and compressed-tensors"
+    )
+
+
+def _fp8_block_share(config: dict[str, Any]) -> float:
+    """Return the bytes of an fp32 scale for each block of weights, as a share of a weight."""
+    block = config.get("weight_block_size")
+    if not block:
+        return 0.0
+    return 4.0 / (int(block[0]) * int(block[1]))
+
+
+def _int_weights(method: str, config: dict[str, Any], where: str) -> Quantization:
+    bits = config.get("bits", config.get("w_bit"))
+    group_size = int(config.get("group_size", config.get("q_group_size", 128)))
+    if bits == 4:
+        return int4(method, group_size, has_zero_points=True)
+    if bits == 8:
+        return Quantization(method, "int8", 1.0 + _SCALE_BYTES / max(group_size, 128))
+    raise CalibrationError(f"{where}: quantization_config.bits is {bits!r}; supported are 4 and 8")
+
+
+def _compressed_tensors(config: dict[str, Any], where: str) -> Quantization:
+    groups = config.get("config_groups") or {}
+    if len(groups) != 1:
+        raise CalibrationError(
+            f"{where}: quantization_config.config_groups has {len(groups)} groups;"
+            " only checkpoints with one format for all linear layers are supported"
+        )
+    (group,) = groups.values()
+    weights = group.get("weights") or {}
+    kind = (weights.get("type"), weights.get("num_bits"))
+    if kind == ("float", 8):
+        has_fp8_activations = group.get("input_activations") is not None
+        return Quantization("compressed-tensors", "fp8", 1.0, has_fp8_activations)
+    if kind == ("int", 8):
+        return Quantization("compressed-tensors", "int8", 1.0)
+    if kind == ("int", 4):
+        group_size = int(weights.get("group_size") or 0)
+        symmetric = bool(weights.get("symmetric", True))
+        return int4("compressed-tensors", group_size, has_zero_points=not symmetric)
+    raise CalibrationError(
+        f"{where}: quantization_config.config_groups weights are {kind[1]}-bit {kind[0]};"
+        " supported are 8-bit float, 8-bit int and 4-bit int"
+    )
+
+
+def _check_exclusions(config: dict[str, Any], where: str) -> None:
+    """Refuse checkpoints that leave some linear layers unquantised: their size would be wrong."""
+    for key in ("modules_to_not_convert", "ignore", "ignored_layers"):
+        names: Iterable[str] = config.get(key) or ()
+        for name in names:
+            if not _NEVER_QUANTISED.search(name):
+                raise CalibrationError(
+                    f"{where}: quantization_config.{key} leaves {name!r} unquantised;"
+                    " only lm_head, embeddings and norms may be left out"
+                )
