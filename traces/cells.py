@@ -12,9 +12,9 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from traces.arrays import FloatArray, IntArray
 from traces.errors import bad_value
 from traces.request import MAX_NUM_TOKENS
-from traces.trace import FloatArray, IntArray
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ class InputFile:
         self._raw = _HashingReader(_opened(self.path))
         self.stream = io.BufferedReader(self._raw, HEAD_BYTES)
         self.head = Head(self.path, self.stream.peek(HEAD_BYTES)[:HEAD_BYTES])
-        if not self.head.data.strip():
+        if not self.head.data.removeprefix(_BOM).strip():
             self.close()
             raise TraceError(f"{self.path}: the file is empty; a trace has at least one request")
 
@@ -76,8 +76,9 @@ class InputFile:
         """Lines as text, ends kept, a BOM at the very beginning removed.
 
         Raises:
-            TraceError: bytes that are no UTF-8, or a line too long to be one.
+            TraceError: bytes that are no text in UTF-8, or a line too long to be one.
         """
+        check_is_text(self.head)
         number = 0
         while line := self.stream.readline(MAX_LINE_BYTES):
             number += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,14 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traces.arrays import FloatArray, IntArray
 from traces.errors import TraceError, shown
 from traces.request import MAX_NUM_TOKENS, Prompt, RequestSpec
 from traces.source import TraceSource
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-
 _INT64 = range(-(2**63), 2**63)
+_ITERATED_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,12 @@ class Trace:
         )
 
     def __iter__(self) -> Iterator[RequestSpec]:
-        return (self[index] for index in range(len(self)))
+        for start in range(0, len(self), _ITERATED_AT_ONCE):
+            yield from self._requests(slice(start, start + _ITERATED_AT_ONCE))
+
+    def __reduce__(self) -> tuple[type[Trace], tuple[Any, ...]]:
+        # Through the constructor: plain unpickling would give writable arrays.
+        return Trace, (*self._columns().values(), self.prompts, self.source)
 
     @property
     def duration_s(self) -> float:
@@ -164,6 +169,19 @@ class Trace:
         """This trace with fields of its source changed."""
         return replace(self, source=replace(self.source, **changes))
 
+    def _requests(self, rows: slice) -> Iterator[RequestSpec]:
+        ids = self.request_id[rows].tolist()
+        prompts = itertools.repeat((), len(ids)) if self.prompts is None else self.prompts[rows]
+        return map(
+            RequestSpec,
+            ids,
+            self.arrival_s[rows].tolist(),
+            self.num_prompt_tokens[rows].tolist(),
+            self.num_output_tokens[rows].tolist(),
+            prompts,
+            self.priority[rows].tolist(),
+        )
+
     def _columns(self) -> dict[str, Any]:
         return {
             "request_id": self.request_id,
@@ -177,21 +195,29 @@ class Trace:
 def _as_floats(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
         # Adding 0.0 turns -0.0 into 0.0, so that equal traces have equal bytes.
-        return np.atleast_1d(np.asarray(values, dtype=np.float64)) + 0.0
+        array = np.asarray(values, dtype=np.float64) + 0.0
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name} must be a column of numbers: {error}") from None
+    _check_flat(name, array)
+    return array
+
+
+def _check_flat(name: str, array: npt.NDArray[Any]) -> None:
+    if array.ndim != 1:
+        raise TraceError(f"{name} must be a flat column, but has {array.ndim} dimensions")
 
 
 def _as_ints(name: str, values: npt.ArrayLike) -> IntArray:
     """`values` as int64 without loss; fractions, NaN and text raise TraceError."""
     try:
-        array = np.atleast_1d(np.asarray(values))
-        if array.size and array.dtype.kind not in "iuf":
-            raise TraceError(f"{name} must be a column of whole numbers, not of {array.dtype}")
-        with np.errstate(invalid="ignore"):
-            whole = array.astype(np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
         raise TraceError(f"{name} must be a column of whole numbers: {error}") from None
+    _check_flat(name, array)
+    if array.size and array.dtype.kind not in "iuf":
+        raise TraceError(f"{name} must be a column of 64-bit integers, not of {array.dtype}")
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.int64)
     wrong = np.flatnonzero(whole != array)
     if wrong.size:
         raise TraceError(

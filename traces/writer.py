@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,22 +49,12 @@ def _writer_for(target: Path) -> Callable[[Trace, Path], None]:
 
 
 def _write_then_rename(write: Callable[[Trace, Path], None], trace: Trace, target: Path) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(handle)
-    part = Path(name)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         write(trace, part)
-        part.chmod(0o666 & ~_umask())
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The process's umask; the system offers no way to read it but setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _columns(trace: Trace) -> dict[str, Any]:

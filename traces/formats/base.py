@@ -6,14 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from traces.arrays import FloatArray, IntArray
 from traces.files import Head, InputFile
 from traces.request import Prompt
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 ROWS_PER_CHUNK = 65_536
 

@@ -43,7 +43,7 @@ class HeadwayJsonlFormat:
             return 0.0
         try:
             return _NAMES.score(list(json.loads(head.first_line)))
-        except ValueError:
+        except (ValueError, RecursionError):
             return _UNREADABLE
 
     def read(self, file: InputFile) -> Iterator[Chunk]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from traces.arrays import FloatArray, IntArray
 from traces.cells import COUNT_RIGHT, ID_RIGHT, INTEGER_RIGHT, SECONDS_RIGHT
 from traces.columns import ColumnNames
 from traces.errors import TraceError, bad_place, bad_value
 from traces.files import Head, InputFile
-from traces.formats.base import ROWS_PER_CHUNK, Chunk, FloatArray, IntArray
+from traces.formats.base import ROWS_PER_CHUNK, Chunk
 from traces.request import MAX_NUM_TOKENS, Prompt
 from traces.trace import prompt_fault
 
@@ -37,14 +38,14 @@ class HeadwayParquetFormat:
 
     def read(self, file: InputFile) -> Iterator[Chunk]:
         """Rows in file order."""
-        parquet = _opened(file.path)
-        _NAMES.check(file.path, "schema", "column", list(parquet.schema_arrow.names))
-        if parquet.metadata.num_rows == 0:
-            raise TraceError(f"{file.path}: the table has no rows; a trace has at least one")
-        first_row = 1
-        for batch in _batches(file.path, parquet):
-            yield _chunk(file.path, first_row, batch)
-            first_row += batch.num_rows
+        with _opened(file.path) as parquet:
+            _NAMES.check(file.path, "schema", "column", list(parquet.schema_arrow.names))
+            if parquet.metadata.num_rows == 0:
+                raise TraceError(f"{file.path}: the table has no rows; a trace has at least one")
+            first_row = 1
+            for batch in _batches(file.path, parquet):
+                yield _chunk(file.path, first_row, batch)
+                first_row += batch.num_rows
 
     def start_text(self, ticks: float) -> str:
         """`ticks` in seconds."""

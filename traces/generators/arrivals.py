@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from traces.arrays import FloatArray
 from traces.errors import TraceError
-from traces.trace import FloatArray
 
 
 class ArrivalProcess(Protocol):

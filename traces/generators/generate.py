@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from traces.arrays import IntArray
 from traces.errors import TraceError
 from traces.generators.arrivals import ArrivalProcess
 from traces.generators.lengths import LengthModel
 from traces.generators.prefixes import SystemPrompts
 from traces.request import Prompt
 from traces.source import TraceSource
-from traces.trace import IntArray, Trace
+from traces.trace import Trace
 
 
 def generate(

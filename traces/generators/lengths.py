@@ -8,10 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from traces.arrays import IntArray
 from traces.errors import TraceError
 from traces.generators.arrivals import check_positive
 from traces.request import MAX_NUM_TOKENS
-from traces.trace import IntArray, Trace
+from traces.trace import Trace
 
 
 class LengthModel(Protocol):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traces.arrays import IntArray
 from traces.errors import TraceError
 from traces.request import Prompt
-from traces.trace import IntArray
 
 _NONE = -1
 
