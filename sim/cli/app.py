@@ -1,0 +1,154 @@
+"""The command line: its commands and options, and how errors become exit codes."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    help="Headway simulates a cluster of LLM replicas under recorded or made-up load.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+conformance_app = typer.Typer(
+    help="Compare the scheduler's decisions with recorded ones.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(conformance_app, name="conformance")
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run_app(sys.argv[1:]))
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; errors of the user are one line on stderr."""
+    try:
+        code = app(args=arguments, prog_name="headway", standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("interrupted; nothing was saved", EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone: not worth a word
+        sys.stdout = None
+        return EXIT_FAILED
+    except Exception as error:
+        known = _known_failure(error)
+        if known is None:
+            raise
+        return _fail(*known)
+    return code if isinstance(code, int) else 0
+
+
+def _known_failure(error: Exception) -> tuple[str, int] | None:
+    """The line and the exit code for an error that is the user's to mend; None for a bug."""
+    from calibration import CalibrationError
+    from policies import PolicyError
+    from sim.errors import ResultError, SimulationError, StudyError
+    from traces import TraceError
+
+    if isinstance(error, (StudyError, ResultError, TraceError, CalibrationError, PolicyError)):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, SimulationError):
+        return str(error), EXIT_FAILED
+    format_message = getattr(error, "format_message", None)  # click's errors of usage
+    return (format_message(), EXIT_BAD_INPUT) if format_message else None
+
+
+def _fail(message: str, code: int) -> int:
+    if message:
+        typer.echo("headway: " + " ".join(message.split()), err=True)
+    return code
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headway {version('headway')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    study: Annotated[
+        Path | None, typer.Argument(help="Study file; without one, the shipped sample study.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace file, in place of the study's.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model name, or path of a config.json or its folder.")
+    ] = None,
+    hardware: Annotated[str | None, typer.Option(help="GPU name, for instance h100.")] = None,
+    replicas: Annotated[int | None, typer.Option(help="Number of replicas.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random stream.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set any key of the study, for instance engine.max_num_seqs=64; repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; default: a new one, runs/NAME.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run folder given by --out.")
+    ] = False,
+    no_plots: Annotated[bool, typer.Option("--no-plots", help="Draw no plots.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON in place of the table.")
+    ] = False,
+) -> None:
+    """Run a study: results to stdout and to a run folder, progress to stderr."""
+    from sim.cli.run_command import RunOptions, run_study
+
+    flags = {
+        "trace.path": trace and str(trace),
+        "model": model,
+        "hardware": hardware,
+        "replicas": replicas,
+        "seed": seed,
+    }
+    options = RunOptions(out=out, overwrite=overwrite, plots=not no_plots, as_json=as_json)
+    raise typer.Exit(run_study(study, flags, settings or [], options))
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="Run folder.")],
+) -> None:
+    """Check the invariants of a run; exit 1 if one does not hold."""
+    from sim.cli.check_command import check_folder
+
+    raise typer.Exit(check_folder(folder))
+
+
+@conformance_app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="Cases, one JSON object a line; .gz is read too.")],
+    emit: Annotated[
+        Path | None, typer.Option(help="Write the cases here with our scheduler's steps.")
+    ] = None,
+) -> None:
+    """Replay recorded cases on our scheduler; exit 1 if a decision differs."""
+    from sim.cli.conformance_command import replay_cases
+
+    raise typer.Exit(replay_cases(file, emit))

@@ -1,0 +1,48 @@
+"""The cost model section to a `CostModel`."""
+
+from calibration import (
+    ConstantCost,
+    CostModel,
+    GpuSpec,
+    LinearCost,
+    ModelSpec,
+    ProfileCost,
+    RooflineCost,
+)
+from sim.config.schema import (
+    ConstantCostSection,
+    LinearCostSection,
+    ProfileCostSection,
+    RooflineCostSection,
+)
+
+AnyCostSection = ConstantCostSection | LinearCostSection | RooflineCostSection | ProfileCostSection
+
+
+def resolve_cost_model(
+    section: AnyCostSection,
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel_size: int,
+    kv_cache_dtype: str,
+) -> CostModel:
+    """Build the cost model for a replica of `tensor_parallel_size` GPUs.
+
+    Raises:
+        CalibrationError: a value that makes no sense, or a profile that is broken or of
+            something else.
+    """
+    match section:
+        case ConstantCostSection():
+            return ConstantCost(section.step_s)
+        case LinearCostSection():
+            return LinearCost(**section.model_dump(exclude={"kind"}))
+        case ProfileCostSection():
+            return ProfileCost.load(section.path, model, gpu, tensor_parallel_size)
+        case RooflineCostSection():
+            return RooflineCost(
+                model,
+                gpu,
+                tensor_parallel_size=tensor_parallel_size,
+                kv_cache_dtype=kv_cache_dtype,
+            )

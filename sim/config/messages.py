@@ -1,0 +1,137 @@
+"""Pydantic's errors as one clear sentence: the key's path, the value, and what would be right."""
+
+import difflib
+import json
+import types
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+Loc = tuple[int | str, ...]
+
+_WHAT_IS_RIGHT = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "dict_type": "a mapping of keys",
+}
+_OTHERS = {
+    "missing": "missing; it has no default",
+    "union_tag_not_found": "the key {discriminator} is missing",
+    "literal_error": "{shown} is not one of {expected}",
+    "string_too_short": "it is empty text",
+    "string_pattern_mismatch": "{shown} may hold only letters, digits, '.', '_' and '-', "
+    "and begin with a letter or digit",
+}
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def first_error(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
+    """Return the dotted path and the sentence of the first error, and how many more there are.
+
+    Args:
+        error: what pydantic raised for `model`.
+        model: the model of the whole file; unknown keys are compared with its fields.
+    """
+    details = error.errors(include_url=False)
+    path, sentence = _describe(details[0], model)
+    others = [".".join(_key_path(d["loc"], model)) for d in details[1:]]
+    more = f" (also wrong: {', '.join(dict.fromkeys(others))})" if others else ""
+    return path, sentence + more
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """A hint for a misspelt word: the closest known one, or else all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+
+
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    keys = _key_path(detail["loc"], model)
+    return ".".join(keys), _sentence(detail, keys, model)
+
+
+def _sentence(detail: ErrorDetails, keys: list[str], model: type[BaseModel]) -> str:
+    kind, shown, context = detail["type"], _shown(detail["input"]), detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key; {nearest(keys[-1], _fields_at(detail['loc'][:-1], model))}"
+    if kind == "union_tag_invalid":
+        return _unknown_tag(context)
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"{shown} is out of range; it must be {words} {context[bound]}"
+    if kind in _WHAT_IS_RIGHT:
+        return f"{shown} is not {_WHAT_IS_RIGHT[kind]}"
+    return _OTHERS.get(kind, "{shown}: {msg}").format(shown=shown, msg=detail["msg"], **context)
+
+
+def _unknown_tag(context: Mapping[str, Any]) -> str:
+    known = [name.strip(" '") for name in str(context["expected_tags"]).split(",")]
+    key = str(context["discriminator"]).strip("'")
+    return f"{key} {context['tag']!r} is unknown; {nearest(context['tag'], known)}"
+
+
+def _shown(value: object) -> str:
+    """The value as YAML has it, cut if long."""
+    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _key_path(loc: Loc, model: type[BaseModel]) -> list[str]:
+    """The keys as written in the file: pydantic puts union tags between them."""
+    keys: list[str] = []
+    current: Any = model
+    for part in loc:
+        choices = _tagged_models(current)
+        if part in choices:
+            current = choices[part]
+            continue
+        keys.append(str(part))
+        current = _field_type(current, part)
+    return keys or ["the study"]
+
+
+def _fields_at(loc: Loc, model: type[BaseModel]) -> list[str]:
+    current: Any = model
+    for part in loc:
+        current = _tagged_models(current).get(part) or _field_type(current, part)
+    return list(current.model_fields) if _is_model(current) else []
+
+
+def _field_type(model: Any, key: int | str) -> Any:
+    if not _is_model(model) or key not in model.model_fields:
+        return None
+    return model.model_fields[key].annotation
+
+
+def _is_model(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, BaseModel)
+
+
+def _tagged_models(annotation: Any) -> Mapping[int | str, type[BaseModel]]:
+    """The models of a discriminated union by their tag; empty for anything else."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return {}
+    models = [m for m in get_args(annotation) if _is_model(m)]
+    return {tag: m for m in models for tag in _literal_tags(m)}
+
+
+def _literal_tags(model: type[BaseModel]) -> list[str]:
+    first = next(iter(model.model_fields.values()))
+    is_literal = get_origin(first.annotation) is Literal
+    return [str(tag) for tag in get_args(first.annotation)] if is_literal else []

@@ -1,0 +1,106 @@
+"""A validated study file to a `ResolvedStudy`: names looked up, files read, defaults filled in."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import policies
+from calibration import load_gpu, load_model
+from sim.config.cost_options import resolve_cost_model
+from sim.config.engine_options import resolve_engine
+from sim.config.load import parse_study, read_study
+from sim.config.overrides import Override
+from sim.config.provenance import provenance, verify
+from sim.config.resolved import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy
+from sim.config.schema import ClosedLoadSection, OpenLoadSection, StudyFile
+from sim.config.trace_options import resolve_trace
+from sim.errors import StudyError
+from sim.rng import Streams
+from sim.run_result import Slo
+from traces import Trace
+
+
+def load_study(path: Path | str, overrides: Sequence[Override] = ()) -> ResolvedStudy:
+    """Read a study file and resolve it; paths in it are relative to its folder.
+
+    Raises:
+        StudyError, TraceError, CalibrationError, PolicyError: what is wrong, in one sentence.
+    """
+    return resolve_study(read_study(Path(path)), str(path), overrides)
+
+
+def resolve_study(
+    values: Mapping[str, Any], source: str, overrides: Sequence[Override] = ()
+) -> ResolvedStudy:
+    """Resolve a study given as plain values; `source` names it in messages.
+
+    Raises:
+        StudyError, TraceError, CalibrationError, PolicyError: what is wrong, in one sentence.
+    """
+    file = parse_study(values, source, overrides)
+    study = _resolved(file)
+    if file.provenance is not None and not overrides:
+        verify(file.provenance, study.config["provenance"], source)
+    return study
+
+
+def _resolved(file: StudyFile) -> ResolvedStudy:
+    model, gpu = load_model(file.model), load_gpu(file.hardware)
+    engine = resolve_engine(file.engine, model, gpu)
+    cost_model = resolve_cost_model(
+        file.cost_model, model, gpu, engine.tensor_parallel_size, engine.kv_cache_dtype
+    )
+    streams = Streams(file.seed)
+    policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
+    trace = resolve_trace(file.trace, streams)
+    made_of = provenance(trace, cost_model, engine)
+    return ResolvedStudy(
+        name=file.name,
+        seed=file.seed,
+        trace=trace,
+        model=model,
+        gpu=gpu,
+        cost_model=cost_model,
+        engine=engine,
+        num_replicas=file.replicas,
+        router=file.router,
+        load=_resolve_load(file.load, trace),
+        slo=Slo(**file.slo.model_dump()),
+        until_s=file.until_s,
+        config={**_as_written(file), "provenance": made_of},
+        warnings=(*trace.source.warnings, *_pool_warnings(engine)),
+    )
+
+
+def _resolve_load(section: OpenLoadSection | ClosedLoadSection, trace: Trace) -> Load:
+    if isinstance(section, OpenLoadSection):
+        return OpenLoad()
+    if section.concurrency * (section.rounds or 1) > len(trace):
+        raise StudyError(
+            f"load: {section.concurrency} clients with {section.rounds or 1} rounds need "
+            f"{section.concurrency * (section.rounds or 1)} requests, the trace has {len(trace)}"
+        )
+    return ClosedLoad(
+        concurrency=section.concurrency,
+        rounds=section.rounds or len(trace) // section.concurrency,
+        ramp_s=section.ramp_s,
+        client_delay_s=section.client_delay_s,
+        client_delay_per_prompt_token_s=section.client_delay_per_prompt_token_s,
+    )
+
+
+def _pool_warnings(engine: EngineConfig) -> tuple[str, ...]:
+    """vLLM would not start with a pool below one request of max_model_len; here it is allowed."""
+    cache, max_model_len = engine.cache, engine.scheduler.max_model_len
+    pool_tokens = cache.num_usable_blocks * cache.block_size
+    if pool_tokens >= max_model_len:
+        return ()
+    return (
+        f"the KV pool holds {pool_tokens} tokens, less than max_model_len {max_model_len}: vLLM "
+        "would refuse to start; here requests that can never fit are rejected at arrival",
+    )
+
+
+def _as_written(file: StudyFile) -> dict[str, Any]:
+    """The study's keys with every fixed default filled in; those left to be derived stay out."""
+    return file.model_dump(exclude_none=True, exclude={"provenance"})

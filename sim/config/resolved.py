@@ -1,0 +1,85 @@
+"""A study with nothing left open: what `sim.simulation.simulate` runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from calibration import CostModel, GpuSpec, ModelSpec
+from sim.run_result import Slo
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from traces import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One replica's engine: the scheduler's own options, and what only the clock needs.
+
+    `num_gpu_blocks_origin` says where the size of the KV pool comes from. The host overheads are
+    seconds of CPU time between two steps: fixed, and for each scheduled request.
+    """
+
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    num_gpu_blocks_origin: str
+    gpu_memory_utilization: float = 0.92
+    kv_cache_dtype: str = "auto"
+    tensor_parallel_size: int = 1
+    host_overhead_s: float = 0.0
+    host_overhead_per_request_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """Requests arrive at the trace's own times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoad:
+    """`concurrency` clients with `rounds` requests each, taken in the trace's order.
+
+    Client i starts at `i * ramp_s / concurrency`. After a completion a client waits
+    `client_delay_s + client_delay_per_prompt_token_s * prompt tokens of its next request`.
+    """
+
+    concurrency: int
+    rounds: int
+    ramp_s: float = 0.0
+    client_delay_s: float = 0.0
+    client_delay_per_prompt_token_s: float = 0.0
+
+
+Load: TypeAlias = OpenLoad | ClosedLoad
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStudy:
+    """Everything that decides a run.
+
+    Args:
+        name: of the study; names the run folder.
+        seed: of every random stream.
+        trace: the requests, all transforms applied.
+        cost_model: how long a step takes on the device.
+        engine: of every replica; all are alike.
+        router: a name for `policies.make_router`.
+        load: open or closed loop.
+        slo: limits that make goodput.
+        until_s: simulated time at which the run stops with requests unfinished; None: never.
+        config: this study as plain values, with provenance; `config.yaml` of the run folder.
+        warnings: what a reader of the results should know, one sentence each.
+    """
+
+    name: str
+    seed: int
+    trace: Trace
+    model: ModelSpec
+    gpu: GpuSpec
+    cost_model: CostModel
+    engine: EngineConfig
+    num_replicas: int = 1
+    router: str = "round-robin"
+    load: Load = OpenLoad()
+    slo: Slo = field(default_factory=Slo)
+    until_s: float | None = None
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,181 @@
+"""The study file: every key, its type, its range and its default.
+
+Strict on purpose: an unknown key, a number given as text or a NaN is an error, never a default.
+Engine keys are vLLM's own flag names. A key whose default is None takes its value from the model
+and the GPU when the study is resolved.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A mapping of the study file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class EngineSection(Section):
+    """Options of each replica's engine, under vLLM's names.
+
+    `num_gpu_blocks` is the KV pool as vLLM's log states it (vLLM's flag to force it is
+    `num_gpu_blocks_override`). `host_overhead_s` and `host_overhead_per_request_s` are the CPU
+    time between two steps, fixed and for each scheduled request.
+    """
+
+    max_model_len: Count | None = None
+    max_num_seqs: Count | None = None
+    max_num_batched_tokens: Count | None = None
+    max_num_scheduled_tokens: Count | None = None
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = True
+    long_prefill_token_threshold: Natural = 0
+    scheduler_reserve_full_isl: bool = True
+    watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    block_size: Count = 16
+    num_gpu_blocks: Annotated[int, Field(ge=2)] | None = None
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.92
+    kv_cache_dtype: Text = "auto"
+    tensor_parallel_size: Count = 1
+    host_overhead_s: NotNegative = 0.0
+    host_overhead_per_request_s: NotNegative = 0.0
+
+
+class ConstantCostSection(Section):
+    """Every step takes the same time."""
+
+    kind: Literal["constant"]
+    step_s: Positive
+
+
+class LinearCostSection(Section):
+    """A fixed time a step, and times in proportion to tokens, contexts and requests."""
+
+    kind: Literal["linear"]
+    base_s: NotNegative = 0.0
+    per_token_s: NotNegative = 0.0
+    per_context_token_s: NotNegative = 0.0
+    per_logit_s: NotNegative = 0.0
+
+
+class RooflineCostSection(Section):
+    """Computed from the data sheets of model and GPU: an upper bound of speed."""
+
+    kind: Literal["roofline"] = "roofline"
+
+
+class ProfileCostSection(Section):
+    """Interpolated from a measured profile."""
+
+    kind: Literal["profile"]
+    path: Text
+
+
+CostSection = Annotated[
+    ConstantCostSection | LinearCostSection | RooflineCostSection | ProfileCostSection,
+    Field(discriminator="kind"),
+]
+
+
+class OpenLoadSection(Section):
+    """Requests arrive at the trace's own times, whatever the replicas do."""
+
+    mode: Literal["open"] = "open"
+
+
+class ClosedLoadSection(Section):
+    """`concurrency` clients, each with `rounds` requests one after another.
+
+    Requests are taken in the trace's order; its arrival times are not used. The clients start
+    evenly over `ramp_s`. After a completion a client waits `client_delay_s` plus
+    `client_delay_per_prompt_token_s` times the prompt length of its next request.
+    """
+
+    mode: Literal["closed"]
+    concurrency: Count
+    rounds: Count | None = None
+    ramp_s: NotNegative = 0.0
+    client_delay_s: NotNegative = 0.0
+    client_delay_per_prompt_token_s: NotNegative = 0.0
+
+
+LoadSection = Annotated[OpenLoadSection | ClosedLoadSection, Field(discriminator="mode")]
+
+
+class SloSection(Section):
+    """Limits that a request must meet to count as goodput, in seconds."""
+
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
+    e2e_s: Positive | None = None
+
+
+class LengthsSection(Section):
+    """A lognormal length in tokens; `sigma` 0, the default, makes all alike."""
+
+    median: Positive
+    sigma: NotNegative = 0.0
+    lowest: Count = 1
+    highest: Count | None = None
+
+
+class SystemPromptsSection(Section):
+    """A `share` of requests begins with one of some shared prompts, given by their lengths."""
+
+    share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    num_tokens: Annotated[list[Count], Field(min_length=1)]
+    zipf_exponent: NotNegative = 1.0
+
+
+class GeneratorSection(Section):
+    """Made-up requests: gamma gaps (`cv` 1 is Poisson, above is burstier), lognormal lengths."""
+
+    num_requests: Count
+    rate_per_s: Positive
+    cv: Positive = 1.0
+    prompt_tokens: LengthsSection
+    output_tokens: LengthsSection
+    system_prompts: SystemPromptsSection | None = None
+    priority_weights: dict[int, NotNegative] | None = None
+
+
+class TraceSection(Section):
+    """Where requests come from: one of a file's `path`, `sample: true` (shipped), `generator`.
+
+    Applied in this order: `limit` keeps the first requests, `rate_scale` compresses time by that
+    factor, `poisson_rate_per_s` replaces the arrival times by a Poisson process.
+    """
+
+    path: Text | None = None
+    sample: bool = False
+    generator: GeneratorSection | None = None
+    format: Text = "auto"
+    limit: Count | None = None
+    rate_scale: Positive | None = None
+    poisson_rate_per_s: Positive | None = None
+
+
+class StudyFile(Section):
+    """A whole study file. `provenance` is written by a run, beside what it ran."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "study"
+    seed: Natural = 0
+    trace: TraceSection
+    model: Text
+    hardware: Text
+    replicas: Count = 1
+    router: Text = "round-robin"
+    engine: EngineSection = EngineSection()
+    cost_model: CostSection = RooflineCostSection()
+    load: LoadSection = OpenLoadSection()
+    slo: SloSection = SloSection()
+    until_s: Positive | None = None
+    provenance: dict[str, object] | None = None
