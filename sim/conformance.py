@@ -252,7 +252,7 @@ class _Replay:
         row["preempted"] = sorted(output.preempted_req_ids, key=str)
         if output.scheduled_spec_decode_tokens:
             row["drafts"] = dict(output.scheduled_spec_decode_tokens)
-        row["running"] = [request.request_id for request in scheduler.running]
+        row["running"] = list(scheduler.running)
         row["waiting"] = [request.request_id for request in scheduler.waiting]
         row["skipped"] = [request.request_id for request in scheduler.skipped_waiting]
         row["free_blocks"] = scheduler.kv_cache_manager.num_free_blocks
@@ -288,7 +288,7 @@ class _Replay:
         if not limit or self.config.async_scheduling:
             return
         drafts: dict[Any, int] = {}
-        running = {request.request_id for request in self.scheduler.running}
+        running = self.scheduler.running
         for request_id in output.num_scheduled_tokens:
             proposals = self.by_id[request_id].get("proposals")
             if request_id in running and proposals:

@@ -47,9 +47,10 @@ class _Step:
 class Scheduler:
     """One replica's scheduler. It knows no clock: it is called, and answers at once.
 
-    `running` is in the order of admission under both policies. `waiting` holds arrivals and
-    preempted requests, `skipped_waiting` those passed over for a reason of their own (a LoRA cap,
-    output still in flight) and tried again before the others.
+    `running` is in the order of admission under both policies (a dict, so that leaving it costs
+    the same wherever a request stands). `waiting` holds arrivals and preempted requests,
+    `skipped_waiting` those passed over for a reason of their own (a LoRA cap, output still in
+    flight) and tried again before the others.
     """
 
     def __init__(self, config: SchedulerConfig, cache_config: CacheConfig) -> None:
@@ -57,7 +58,7 @@ class Scheduler:
         self.cache_config = cache_config
         self.kv_cache_manager = KVCacheManager(cache_config, config)
         self.requests: dict[RequestId, Request] = {}
-        self.running: list[Request] = []
+        self.running: dict[RequestId, Request] = {}
         self.waiting: RequestQueue = create_request_queue(config.policy)
         self.skipped_waiting: RequestQueue = create_request_queue(config.policy)
         self.finished_req_ids: list[RequestId] = []
@@ -83,7 +84,7 @@ class Scheduler:
             if request is None:
                 continue
             if request.status is RequestStatus.RUNNING:
-                self.running.remove(request)
+                del self.running[request_id]
             else:
                 self.waiting.remove_request(request)
                 self.skipped_waiting.remove_request(request)
@@ -122,18 +123,16 @@ class Scheduler:
         return output
 
     def _schedule_running(self, step: _Step) -> None:
-        cursor = 0
         draft_slots = self.config.max_num_new_slots_for_drafting
-        while (
-            cursor < len(self.running) and step.token_budget > 0 and step.input_budget > draft_slots
-        ):
-            request = self.running[cursor]
+        for request in list(self.running.values()):
+            if step.token_budget <= 0 or step.input_budget <= draft_slots:
+                return
+            if request.status is not RequestStatus.RUNNING:
+                continue  # preempted by an earlier request of this step
             num_new_tokens = self._num_new_tokens_of_running(request, step)
             if num_new_tokens <= 0:
-                # Pass it over but go on: a later request may need less.
-                cursor += 1
-                continue
-            new_blocks, cursor = self._allocate_or_preempt(request, num_new_tokens, cursor, step)
+                continue  # passed over, but a later request may need less
+            new_blocks = self._allocate_or_preempt(request, num_new_tokens, step)
             if new_blocks is None:
                 return
             step.running.append(request)
@@ -142,7 +141,6 @@ class Scheduler:
             step.token_budget -= num_new_tokens
             step.input_budget -= num_new_tokens + draft_slots
             self._take_drafts(request, num_new_tokens, step)
-            cursor += 1
 
     def _num_new_tokens_of_running(self, request: Request, step: _Step) -> int:
         config = self.config
@@ -164,36 +162,32 @@ class Scheduler:
         )
 
     def _allocate_or_preempt(
-        self, request: Request, num_new_tokens: int, cursor: int, step: _Step
-    ) -> tuple[list[int] | None, int]:
+        self, request: Request, num_new_tokens: int, step: _Step
+    ) -> list[int] | None:
         """Get blocks for a running request, preempting until there are enough.
 
-        Returns them, or None if the request had to preempt itself, and where the cursor is now:
-        a victim ahead of it shifts the queue.
+        Returns the new blocks, or None if the request had to preempt itself.
         """
         while True:
             new_blocks = self.kv_cache_manager.allocate_slots(
                 request, num_new_tokens, num_lookahead_tokens=self.config.num_lookahead_tokens
             )
             if new_blocks is not None:
-                return new_blocks, cursor
-            index = self._victim_index()
-            victim = self.running.pop(index)
-            if index < cursor:
-                cursor -= 1
+                return new_blocks
+            victim = self._choose_victim()
+            del self.running[victim.request_id]
             if victim.request_id in step.num_scheduled_tokens:
                 self._refund(victim, step)
             self._preempt_request(victim)
             step.preempted.append(victim)
             if victim is request:
-                return None, cursor
+                return None
 
-    def _victim_index(self) -> int:
+    def _choose_victim(self) -> Request:
         if self.config.policy == "fcfs":
-            return len(self.running) - 1
-        # The first of the largest: the id breaks no tie here, unlike in the queue.
-        keys = [priority_key(request)[:2] for request in self.running]
-        return keys.index(max(keys))
+            return next(reversed(self.running.values()))
+        # The first of the largest in running order: the id breaks no tie here, unlike in the queue.
+        return max(self.running.values(), key=lambda request: priority_key(request)[:2])
 
     def _refund(self, victim: Request, step: _Step) -> None:
         """Take a victim that this step had already scheduled out of it again."""
@@ -288,7 +282,7 @@ class Scheduler:
         if new_blocks is None:
             return False
         queue.pop_request()
-        self.running.append(request)
+        self.running[request.request_id] = request
         if request.status is RequestStatus.PREEMPTED:
             step.resumed.append(request)
             request.num_readmission_cached_tokens += num_cached
@@ -378,7 +372,6 @@ class Scheduler:
         are freed. Returns the tokens that each request got and why it ended, in scheduled order.
         """
         outputs: list[EngineCoreOutput] = []
-        stopped_any = False
         for request_id, num_scheduled in output.num_scheduled_tokens.items():
             request = self.requests.get(request_id)
             if request is None:
@@ -394,13 +387,12 @@ class Scheduler:
             if num_drafts and not is_stale:
                 self._reject_drafts(request, num_drafts - (num_sampled - 1))
             num_new, stopped = self._update_request_with_output(request, num_sampled, is_stale)
-            if stopped:
-                stopped_any = True
             outputs.append(
                 EngineCoreOutput(request_id, num_new, request.status.value if stopped else None)
             )
-        if stopped_any:
-            self._free_stopped(outputs)
+        for result in outputs:
+            if result.finish_reason is not None:
+                self._free_stopped(self.requests[result.request_id])
         return outputs
 
     def _reject_drafts(self, request: Request, num_rejected: int) -> None:
@@ -415,25 +407,16 @@ class Scheduler:
     ) -> tuple[int, bool]:
         """Append tokens until one stops the request; returns how many, and whether it stopped."""
         for num_new in range(1, num_sampled + 1):
-            if self._append(request):
+            if request.append_output_token(self.config.max_model_len):
                 return num_new, True
         return num_sampled, False
 
-    def _append(self, request: Request) -> bool:
-        """Append one token; True, queue position given up, if the request stops with it."""
-        was_running = request.status is RequestStatus.RUNNING
-        if not request.append_output_token(self.config.max_model_len):
-            return False
-        if not was_running:
+    def _free_stopped(self, request: Request) -> None:
+        if self.running.pop(request.request_id, None) is None:
+            # Stopped by output that was in flight when it was preempted.
             self.waiting.remove_request(request)
             self.skipped_waiting.remove_request(request)
-        return True
-
-    def _free_stopped(self, outputs: list[EngineCoreOutput]) -> None:
-        for output in outputs:
-            if output.finish_reason is not None:
-                self._free_request(self.requests[output.request_id])
-        self.running = [request for request in self.running if not request.is_finished]
+        self._free_request(request)
 
     def _free_request(self, request: Request) -> None:
         self.kv_cache_manager.free(request)
