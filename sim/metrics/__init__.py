@@ -12,6 +12,7 @@ from sim.metrics.latency import (
     tpot_s,
     ttft_s,
 )
+from sim.metrics.replicas import step_length_s
 from sim.metrics.stats import PERCENTILES, Stats, stats_of, weighted_percentile
 from sim.metrics.summary import SCHEMA_VERSION, summarise
 from sim.metrics.throughput import (
@@ -44,6 +45,7 @@ __all__ = [
     "queue_time_s",
     "stats_of",
     "steady_window",
+    "step_length_s",
     "step_period_s",
     "summarise",
     "throughput",

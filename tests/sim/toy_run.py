@@ -295,7 +295,7 @@ def toy_run(
     per_token_s: float = 1e-4,
     aborts: Mapping[int, float] | None = None,
     until_s: float = float("inf"),
-    slo: Slo = Slo(),
+    slo: Slo | None = None,
 ) -> RunResult:
     """Run the requests, each once only: they carry their own progress."""
     info = ReplicaInfo(num_gpu_blocks, "given", 16, max_num_seqs, max_num_batched_tokens)
@@ -323,7 +323,7 @@ def toy_run(
         info=RunInfo(
             replicas=(info,) * num_replicas,
             cost={"kind": "linear", "label": "linear: a toy", "calibrated": False, "details": {}},
-            slo=slo,
+            slo=slo or Slo(),
             partial=until_s < float("inf"),
         ),
     )

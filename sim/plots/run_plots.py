@@ -1,0 +1,128 @@
+"""The figures of a run folder."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from sim.metrics import e2e_s, finished_values, is_finished, tpot_s, ttft_s
+from sim.plots.arrivals import plot_ttft_over_arrival
+from sim.plots.distributions import plot_cdf
+from sim.plots.over_time import (
+    plot_kv_usage,
+    plot_output_rate,
+    plot_request_rates,
+    plot_running,
+    plot_waiting,
+    time_bins,
+)
+from sim.plots.step_times import plot_step_times
+from sim.plots.style import (
+    BLUE,
+    GREEN,
+    RED,
+    house_style,
+    new_figure,
+    note,
+    plain_numbers,
+    save_figure,
+    say_empty,
+)
+from sim.run_result import RunResult
+
+_STATE_BINS, _MAX_RATE_BINS = 200, 60
+
+
+def save_run_plots(result: RunResult, folder: Path) -> list[Path]:
+    """Draw every figure of a run into a folder, made if need be; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawings = {
+        "latency_cdf.png": latency_cdf,
+        "over_time.png": over_time,
+        "ttft_over_arrival.png": ttft_over_arrival,
+        "step_time.png": step_time,
+    }
+    with house_style():
+        for name, draw in drawings.items():
+            save_figure(draw(result), folder / name)
+    return [folder / name for name in drawings]
+
+
+def latency_cdf(result: RunResult) -> Figure:
+    """CDFs of TTFT, TPOT and E2E of finished requests, side by side."""
+    figure = new_figure(3.6)
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    requests = result.requests
+    plot_cdf(left, finished_values(requests, ttft_s(requests)), "TTFT", "s", BLUE)
+    plot_cdf(middle, 1e3 * finished_values(requests, tpot_s(requests)), "TPOT", "ms", GREEN)
+    plot_cdf(right, finished_values(requests, e2e_s(requests)), "E2E", "s", RED)
+    left.set_ylabel("share of requests")
+    note(figure, [_finished_note(result), *_origin_notes(result)])
+    return figure
+
+
+def over_time(result: RunResult) -> Figure:
+    """Running, waiting, KV usage, output rate, arrivals and completions over simulated time."""
+    figure = new_figure(8.6)
+    axes = figure.subplots(5, 1, sharex=True)
+    replicas, steps = result.info.replicas, result.steps
+    if not len(steps["step"]):
+        for ax in axes:
+            say_empty(ax, "no steps")
+        return figure
+    states, rates = time_bins(steps, _STATE_BINS), time_bins(steps, _num_rate_bins(result))
+    plot_running(axes[0], steps, states, len(replicas))
+    plot_waiting(axes[1], steps, states, len(replicas))
+    plot_kv_usage(axes[2], steps, states, replicas)
+    plot_output_rate(axes[3], steps, rates)
+    plot_request_rates(axes[4], result.requests, rates)
+    axes[4].set_xlabel("simulated time (s)")
+    plain_numbers(axes[4].xaxis)
+    figure.align_ylabels(axes)
+    widths = f"means over {states.width_s:.3g} s, rates over {rates.width_s:.3g} s"
+    note(figure, [f"{_replicas(len(replicas))}, {widths}", *_origin_notes(result)])
+    return figure
+
+
+def _num_rate_bins(result: RunResult) -> int:
+    """A rate needs wider bins than a state does: some requests and many steps in each."""
+    fitting = min(len(result.steps["step"]) // 10, len(result.requests["state"]) // 5)
+    return min(max(fitting, 4), _MAX_RATE_BINS)
+
+
+def ttft_over_arrival(result: RunResult) -> Figure:
+    """TTFT of each finished request by its arrival."""
+    figure = new_figure(4.2)
+    shown = plot_ttft_over_arrival(figure.subplots(), result.requests)
+    total = int(is_finished(result.requests).sum())
+    note(figure, [_shown_note(shown, total, "finished requests"), *_origin_notes(result)])
+    return figure
+
+
+def step_time(result: RunResult) -> Figure:
+    """Step time against batch tokens."""
+    figure = new_figure(4.4)
+    shown = plot_step_times(figure.subplots(), result.steps)
+    total = len(result.steps["step"])
+    note(figure, [_shown_note(shown, total, "steps"), *_origin_notes(result)])
+    return figure
+
+
+def _finished_note(result: RunResult) -> str:
+    finished = is_finished(result.requests)
+    return f"{int(finished.sum()):,} finished of {len(finished):,} requests"
+
+
+def _shown_note(shown: int, total: int, what: str) -> str:
+    if shown == total:
+        return f"{what}: {total:,}"
+    return f"{what}: {shown:,} shown of {total:,}, evenly"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def _origin_notes(result: RunResult) -> list[str]:
+    """What a reader must know of a result wherever he meets it: its cost model, and if it's cut."""
+    partial = "PARTIAL RUN" if result.info.partial else ""
+    return [str(result.info.cost.get("label", "")), partial]

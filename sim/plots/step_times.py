@@ -1,0 +1,63 @@
+"""What a step costs by the size of its batch."""
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+
+from sim.metrics import step_length_s
+from sim.plots.sampling import evenly
+from sim.plots.style import COLOUR_MAP, MAX_POINTS, marker_area, plain_numbers, say_empty
+from sim.run_result import Columns
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_FAR = 30
+
+
+def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
+    """A point a step: its time in ms against its tokens, coloured by the share that is prefill.
+
+    Shown are at most so many steps, evenly through their order by tokens, so the largest and the
+    smallest batches are there. Returns how many.
+    """
+    ax.set_xlabel("tokens computed in the step")
+    ax.set_ylabel("step time (ms)")
+    if not len(steps["num_tokens"]):
+        say_empty(ax, "no steps")
+        return 0
+    length_ms = 1e3 * step_length_s(steps)
+    shown = evenly(np.lexsort((length_ms, steps["num_tokens"])), at_most)
+    tokens = np.maximum(steps["num_tokens"][shown], 1)
+    percent = 100 * steps["num_prefill_tokens"][shown] / tokens
+    ax.scatter(
+        tokens,
+        length_ms[shown],
+        c=percent,
+        cmap=COLOUR_MAP,
+        vmin=0,
+        vmax=100,
+        s=marker_area(len(shown)),
+        alpha=0.7,
+        linewidths=0,
+    )
+    _scale(ax, tokens, length_ms[shown])
+    # Of a mappable of its own: the points are half transparent, and the bar should not be.
+    scale = ScalarMappable(norm=Normalize(0, 100), cmap=COLOUR_MAP)
+    bar = ax.figure.colorbar(scale, ax=ax, pad=0.02, aspect=30)
+    bar.set_label("prefill share of the tokens (%)")
+    return len(shown)
+
+
+def _scale(ax: Axes, tokens: IntArray, length_ms: FloatArray) -> None:
+    """Log where the largest is far from the smallest: a step of 1 token and one of thousands."""
+    if tokens.max() > _FAR * tokens.min():
+        ax.set_xscale("log", base=2)
+    if length_ms.max() > _FAR * length_ms.min() > 0:
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
+    plain_numbers(ax.xaxis)
+    plain_numbers(ax.yaxis)
