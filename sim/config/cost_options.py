@@ -6,8 +6,8 @@ from calibration import (
     GpuSpec,
     LinearCost,
     ModelSpec,
-    ProfileCost,
     RooflineCost,
+    load_profile,
 )
 from sim.config.schema import (
     ConstantCostSection,
@@ -38,11 +38,18 @@ def resolve_cost_model(
         case LinearCostSection():
             return LinearCost(**section.model_dump(exclude={"kind"}))
         case ProfileCostSection():
-            return ProfileCost.load(section.path, model, gpu, tensor_parallel_size)
+            return load_profile(
+                section.path,
+                model=model,
+                gpu=gpu,
+                tensor_parallel_size=tensor_parallel_size,
+                kv_cache_dtype=kv_cache_dtype,
+            )
         case RooflineCostSection():
             return RooflineCost(
                 model,
                 gpu,
                 tensor_parallel_size=tensor_parallel_size,
                 kv_cache_dtype=kv_cache_dtype,
+                overhead_s=section.overhead_s,
             )

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 Loc = tuple[int | str, ...]
 
+_UNIONS = (Union, types.UnionType)
 _WHAT_IS_RIGHT = {
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -45,7 +46,10 @@ def first_error(error: ValidationError, model: type[BaseModel]) -> tuple[str, st
         error: what pydantic raised for `model`.
         model: the model of the whole file; unknown keys are compared with its fields.
     """
-    details = error.errors(include_url=False)
+    # Unknown keys first: a misspelt key also makes the right one missing.
+    details = sorted(
+        error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden"
+    )
     path, sentence = _describe(details[0], model)
     others = [".".join(_key_path(d["loc"], model)) for d in details[1:]]
     more = f" (also wrong: {', '.join(dict.fromkeys(others))})" if others else ""
@@ -114,7 +118,10 @@ def _fields_at(loc: Loc, model: type[BaseModel]) -> list[str]:
 def _field_type(model: Any, key: int | str) -> Any:
     if not _is_model(model) or key not in model.model_fields:
         return None
-    return model.model_fields[key].annotation
+    annotation = model.model_fields[key].annotation
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    is_optional = get_origin(annotation) in _UNIONS and len(parts) == 1
+    return parts[0] if is_optional else annotation
 
 
 def _is_model(candidate: Any) -> bool:
@@ -125,7 +132,7 @@ def _tagged_models(annotation: Any) -> Mapping[int | str, type[BaseModel]]:
     """The models of a discriminated union by their tag; empty for anything else."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    if get_origin(annotation) not in (Union, types.UnionType):
+    if get_origin(annotation) not in _UNIONS:
         return {}
     models = [m for m in get_args(annotation) if _is_model(m)]
     return {tag: m for m in models for tag in _literal_tags(m)}

@@ -70,6 +70,7 @@ class RooflineCostSection(Section):
     """Computed from the data sheets of model and GPU: an upper bound of speed."""
 
     kind: Literal["roofline"] = "roofline"
+    overhead_s: NotNegative = 0.0
 
 
 class ProfileCostSection(Section):
