@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traces.errors import TraceError, bad_place, did_you_mean, listed, nearest
+from traces.errors import TraceError, bad_place, did_you_mean, listed, nearest, shown
 
 _MISSPELT = 0.9
 
@@ -31,17 +31,17 @@ class ColumnNames:
             return 1.0
         return 0.0 if nearest(name, found) is None else _MISSPELT
 
-    def fault(self, found: Sequence[str]) -> str | None:
-        """What is wrong with the names `found`, as a sentence; None if nothing is."""
+    def fault(self, kind: str, found: Sequence[str]) -> str | None:
+        """What is wrong with the names `found` of columns or keys; None if nothing is."""
         repeated = [name for index, name in enumerate(found) if name in found[:index]]
         if repeated:
-            return f"{repeated[0]!r} occurs twice; each name must occur once"
+            return f"{kind} {repeated[0]!r} occurs twice; each must occur once"
         missing = [name for name in self.required if name not in found]
         for name in found:
             if name not in self.known:
-                return f"unknown {name!r}{self._hint(name, missing)}"
+                return f"unknown {kind} {shown(name)}{self._hint(name, missing)}"
         if missing:
-            return f"{missing[0]!r} is missing (found {listed(list(found))})"
+            return f"{kind} {missing[0]!r} is missing; there are only {listed(list(found))}"
         return None
 
     def _hint(self, name: str, missing: Sequence[str]) -> str:
@@ -50,9 +50,9 @@ class ColumnNames:
 
     def check(self, path: str, place: str, kind: str, found: Sequence[str]) -> None:
         """Raise TraceError at `place` unless `found` are right; `kind` is "column" or "key"."""
-        fault = self.fault(found)
+        fault = self.fault(kind, found)
         if fault is not None:
-            raise bad_place(path, place, f"{kind} {fault}")
+            raise bad_place(path, place, fault)
 
 
 def unknown_format(path: str, first_line: str, known: Sequence[str]) -> TraceError:

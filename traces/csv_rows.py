@@ -23,8 +23,8 @@ class CsvChunk:
 
 
 def header_of(head: Head) -> list[str]:
-    """The names in a file's first line, for detection."""
-    return head.first_line.split(",")
+    """The names in a file's first line, for detection; none if it is JSON."""
+    return [] if head.first_line.startswith(("{", "[")) else head.first_line.split(",")
 
 
 def read_csv(file: InputFile, names: ColumnNames) -> Iterator[CsvChunk]:
