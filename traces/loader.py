@@ -121,8 +121,8 @@ def _ids(path: str, chosen: Format, rows: _Rows) -> Any:
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if repeated.size:
         first, second = (rows.places[order[repeated[0] + offset]] for offset in (0, 1))
-        what = f"request_id: {ordered[repeated[0]]} is taken by {chosen.place_word} {first}"
-        place = f"{chosen.place_word} {second}"
+        what = f"{ordered[repeated[0]]} is taken by {chosen.place_word} {first}"
+        place = f"{chosen.place_word} {second}, request_id"
         raise bad_place(path, place, f"{what}; ids must be unique")
     return rows.request_id
 

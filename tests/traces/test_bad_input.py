@@ -193,7 +193,14 @@ CASES: dict[str, tuple[str | bytes, list[str]]] = {
         json_rows(JSON_ROW.replace("0.5", "1" + "0" * 400) + "}"),
         ["line 2", "arrival_s", "1000"],
     ),
-    "JSON some ids": (json_rows(JSON_ROW + ', "request_id": 4}'), ["line 1", "request_id"]),
+    "JSON ids from the second row on": (
+        json_rows(JSON_ROW + ', "request_id": 4}'),
+        ["line 2", "'request_id' is there", "none"],
+    ),
+    "JSON ids end": (
+        JSON_ROW + ', "request_id": 4}\n' + JSON_ROW + "}",
+        ["line 2", "'request_id' is missing", "all rows"],
+    ),
     "JSON prompt too short": (
         json_rows(JSON_ROW + ', "prompt": [["a", 4], ["b", 5]]}'),
         ["line 2", "prompt", "9 tokens", "10"],

@@ -50,7 +50,7 @@ class HeadwayJsonlFormat:
         """Rows in file order."""
         rows = _rows(file)
         while batch := list(islice(rows, ROWS_PER_CHUNK)):
-            yield _chunk(file.path, batch)
+            yield _chunk(batch)
 
     def start_text(self, ticks: float) -> str:
         """`ticks` in seconds."""
@@ -58,9 +58,22 @@ class HeadwayJsonlFormat:
 
 
 def _rows(file: InputFile) -> Iterator[_Row]:
+    with_ids: bool | None = None
     for number, line in enumerate(file.lines(), start=1):
         if line.strip():
-            yield _row(file.path, number, _parsed(file.path, number, line))
+            record = _parsed(file.path, number, line)
+            if with_ids is None:
+                with_ids = "request_id" in record
+            _check_ids_alike(file.path, number, record, with_ids)
+            yield _row(file.path, number, record)
+
+
+def _check_ids_alike(path: str, number: int, record: dict[str, Any], with_ids: bool) -> None:
+    """Row numbers and given ids in one file could collide, so it is all rows or none."""
+    if ("request_id" in record) != with_ids:
+        state = "is missing" if with_ids else "is there, but not in the rows before"
+        what = f"key 'request_id' {state}; all rows must have one, or none"
+        raise bad_place(path, f"line {number}", what)
 
 
 def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
@@ -133,11 +146,11 @@ def _prompt(path: str, number: int, record: dict[str, Any]) -> Prompt:
     prompt: Prompt = tuple(tuple(each) for each in segments)
     fault = prompt_fault(prompt, record["num_prompt_tokens"]) if prompt else None
     if fault is not None:
-        raise bad_place(path, f"line {number}", f"prompt: {fault}")
+        raise bad_place(path, f"line {number}, prompt", fault)
     return prompt
 
 
-def _chunk(path: str, rows: list[_Row]) -> Chunk:
+def _chunk(rows: list[_Row]) -> Chunk:
     lines, arrivals, prompt_tokens, output_tokens, priorities, ids, prompts = zip(
         *rows, strict=True
     )
@@ -147,17 +160,6 @@ def _chunk(path: str, rows: list[_Row]) -> Chunk:
         num_prompt_tokens=np.array(prompt_tokens, dtype=np.int64),
         num_output_tokens=np.array(output_tokens, dtype=np.int64),
         priority=np.array(priorities, dtype=np.int64),
-        request_id=_ids(path, lines, ids),
+        request_id=None if ids[0] is None else np.array(ids, dtype=np.int64),
         prompts=prompts,
     )
-
-
-def _ids(path: str, lines: tuple[int, ...], ids: tuple[int | None, ...]) -> Any:
-    given = [value for value in ids if value is not None]
-    if not given:
-        return None
-    if len(given) < len(ids):
-        line = lines[ids.index(None)]
-        what = "key 'request_id' is missing; all rows must have one, or none"
-        raise bad_place(path, f"line {line}", what)
-    return np.array(given, dtype=np.int64)

@@ -154,5 +154,5 @@ class _Columns:
             raise bad_value(self._path, self._place(index), "prompt", row, right) from None
         fault = prompt_fault(prompt, num_prompt_tokens) if prompt else None
         if fault is not None:
-            raise bad_place(self._path, self._place(index), f"prompt: {fault}")
+            raise bad_place(self._path, f"{self._place(index)}, prompt", fault)
         return prompt
