@@ -1,0 +1,184 @@
+"""Arrivals, the router and the replicas of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from simpy.events import Event
+
+from policies import RequestSnapshot, Router, check_choice
+from sim.admission import Admission
+from sim.config import ClosedLoad, ResolvedStudy
+from sim.engine import HostOverhead, Replica
+from sim.environment import Environment
+from sim.live_view import LiveReplicaView
+from sim.records import Records
+from sim.scheduler.async_scheduler import create_scheduler
+from sim.sim_request import SimRequest
+from traces import RequestSpec, Trace
+
+_ROWS_AT_ONCE = 8192
+_EXAMPLES = 3
+
+
+class Cluster:
+    """`study.num_replicas` equal replicas behind one router, in one environment.
+
+    Requests reach it through `send`. `on_progress` is called after every arrival and end.
+    """
+
+    def __init__(
+        self,
+        study: ResolvedStudy,
+        env: Environment,
+        router: Router,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self.env = env
+        self.records = Records()
+        self.num_done = 0
+        self.refusals: dict[str, list[str]] = {}
+        self._router_name = study.router
+        self._router = router
+        self._on_progress = on_progress
+        self._on_end: Callable[[SimRequest], None] | None = None
+        self._admission = Admission(study.engine.scheduler, study.engine.cache)
+        host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
+        self.replicas = tuple(
+            Replica(
+                env,
+                replica_id,
+                scheduler=create_scheduler(study.engine.scheduler, study.engine.cache),
+                cost=study.cost_model,
+                records=self.records,
+                host=host,
+                on_end=self._ended,
+            )
+            for replica_id in range(study.num_replicas)
+        )
+        self._views = tuple(LiveReplicaView(replica) for replica in self.replicas)
+        if isinstance(study.load, ClosedLoad):
+            ClosedLoop(self, study.load, study.trace)
+        else:
+            env.process(self._open_loop(study.trace))
+
+    def send(self, spec: RequestSpec, arrival_s: float) -> bool:
+        """Send a request now; `arrival_s` is the instant on record. False: it was refused."""
+        request = SimRequest(
+            spec.request_id,
+            spec.num_prompt_tokens,
+            spec.num_output_tokens,
+            arrival_time=arrival_s,
+            priority=spec.priority,
+            prompt=spec.prompt,
+        )
+        refusal = self._admission.refusal(spec.num_prompt_tokens, spec.num_output_tokens)
+        if refusal is not None:
+            self._refuse(request, *refusal)
+            return False
+        self._choose(request).submit(request)
+        self._on_progress()
+        return True
+
+    def when_ended(self, callback: Callable[[SimRequest], None]) -> None:
+        """Call back with every request that finishes."""
+        self._on_end = callback
+
+    def record_unfinished(self) -> int:
+        """Write the rows of requests that have not ended; returns how many."""
+        unfinished = [(r.replica_id, q) for r in self.replicas for q in r.requests.values()]
+        for replica_id, request in unfinished:
+            self.records.requests.append(request.to_row(replica_id, "unfinished", ""))
+        return len(unfinished)
+
+    def _choose(self, request: SimRequest) -> Replica:
+        if len(self.replicas) == 1:
+            return self.replicas[0]
+        view = RequestSnapshot(
+            request.row_id, request.arrival_time, request.num_prompt_tokens, request.priority
+        )
+        choice = self._router.route(view, self._views)
+        return self.replicas[check_choice(self._router_name, choice, self._views)]
+
+    def _refuse(self, request: SimRequest, reason: str, figures: str) -> None:
+        self.records.requests.append(request.to_row(-1, "rejected", reason))
+        self.num_done += 1
+        examples = self.refusals.setdefault(reason, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(f"request {request.row_id} {figures}")
+        self._on_progress()
+
+    def _ended(self, request: SimRequest) -> None:
+        self.num_done += 1
+        if self._on_end is not None:
+            self._on_end(request)
+        self._on_progress()
+
+    def _open_loop(self, trace: Trace) -> Generator[Event, None, None]:
+        """Send every request at the trace's own time, whatever the replicas do."""
+        for spec in iterate(trace):
+            if spec.arrival_s > self.env.now:
+                yield self.env.at(spec.arrival_s, first=True)
+            self.send(spec, spec.arrival_s)
+
+
+class ClosedLoop:
+    """N clients, each with one request at a time, taking requests in the trace's order."""
+
+    def __init__(self, cluster: Cluster, load: ClosedLoad, trace: Trace) -> None:
+        self._cluster = cluster
+        self._load = load
+        self._specs = iterate(trace)
+        self._num_left = load.concurrency * load.rounds
+        cluster.when_ended(self._continue)
+        for client in range(load.concurrency):
+            start_s = client * load.ramp_s / load.concurrency
+            self._send_at(start_s, self._next())
+
+    def _next(self) -> RequestSpec | None:
+        if self._num_left <= 0:
+            return None
+        self._num_left -= 1
+        return next(self._specs, None)
+
+    def _continue(self, _: SimRequest) -> None:
+        """A client got its answer: after its delay it sends the next request."""
+        spec = self._next()
+        if spec is None:
+            return
+        delay_s = (
+            self._load.client_delay_s
+            + self._load.client_delay_per_prompt_token_s * spec.num_prompt_tokens
+        )
+        if delay_s:
+            self._send_at(self._cluster.env.now + delay_s, spec)
+        else:
+            self._send(spec)
+
+    def _send_at(self, at_s: float, spec: RequestSpec | None) -> None:
+        if spec is None:
+            return
+        event = self._cluster.env.at(at_s, first=True)
+        event.callbacks = [lambda _: self._send(spec)]
+
+    def _send(self, spec: RequestSpec | None) -> None:
+        """Send a request; a client whose request is refused goes on with the next at once."""
+        while spec is not None and not self._cluster.send(spec, self._cluster.env.now):
+            spec = self._next()
+
+
+def iterate(trace: Trace) -> Iterator[RequestSpec]:
+    """The requests of a trace, read from its columns many at a time."""
+    for start in range(0, len(trace), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        ids = trace.request_id[rows].tolist()
+        prompts = [()] * len(ids) if trace.prompts is None else trace.prompts[rows]
+        yield from map(
+            RequestSpec,
+            ids,
+            trace.arrival_s[rows].tolist(),
+            trace.num_prompt_tokens[rows].tolist(),
+            trace.num_output_tokens[rows].tolist(),
+            prompts,
+            trace.priority[rows].tolist(),
+        )

@@ -1,0 +1,136 @@
+"""Flat rows of a run, append only: requests, steps and irregular token gaps.
+
+Rows are tuples while they are few and columns once they are many, so that a long run keeps eight
+bytes a figure. The column names and meanings are the contract with `metrics`, `checks`, `plots`
+and the run folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from sim.run_result import Columns
+
+REQUEST_COLUMNS: dict[str, Any] = {
+    "request_id": np.int64,
+    "replica": np.int32,  # -1: rejected at arrival
+    "arrival_s": np.float64,
+    "priority": np.int64,
+    "num_prompt_tokens": np.int64,
+    "target_output_tokens": np.int64,  # what the trace says
+    "num_output_tokens": np.int64,  # what was generated
+    "state": object,  # finished, rejected, aborted, unfinished
+    "reason": object,  # why it ended so; empty while unfinished
+    "first_scheduled_s": np.float64,
+    "first_token_s": np.float64,
+    "last_token_s": np.float64,
+    "num_cached_tokens": np.int64,  # prefix hit at the first admission
+    "num_readmission_cached_tokens": np.int64,  # hits at later admissions, summed
+    "num_preemptions": np.int64,
+    "num_preempted_tokens": np.int64,  # progress lost, summed over preemptions
+    "num_rejected_tokens": np.int64,  # drafts computed and not accepted
+    "num_scheduled_tokens": np.int64,  # computed over its whole life
+    "num_computed_tokens": np.int64,  # progress at the end
+}
+
+STEP_COLUMNS: dict[str, Any] = {
+    "replica": np.int32,
+    "step": np.int64,  # from 0, a replica
+    "start_s": np.float64,  # the batch begins on the device
+    "end_s": np.float64,  # its results are known
+    "num_tokens": np.int64,
+    "num_prefill_tokens": np.int64,  # tokens in pieces of more than one token
+    "num_decodes": np.int64,  # pieces of one token
+    "num_requests": np.int64,  # scheduled in the step
+    "decode_context_tokens": np.int64,  # KV entries read by the pieces of one token
+    "num_running": np.int64,  # after schedule
+    "num_waiting": np.int64,  # after schedule
+    "kv_blocks_used": np.int64,  # after schedule
+    "num_emitted": np.int64,  # tokens that requests got
+    "num_first_tokens": np.int64,
+    "num_gaps": np.int64,  # gaps of exactly end_s - the replica's previous end_s
+    "num_preempted": np.int64,
+    "num_finished": np.int64,
+    "num_cached_tokens": np.int64,  # prefix hits taken at admissions of this step
+}
+
+GAP_COLUMNS: dict[str, Any] = {
+    "replica": np.int32,
+    "step": np.int64,
+    "request_id": np.int64,
+    "gap_s": np.float64,
+}
+
+_ROWS_A_CHUNK = 1 << 16
+
+
+class Table:
+    """Rows of fixed columns. `rows` takes tuples; call `pack` now and then, or `extend`."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._dtypes = columns
+        self._chunks: list[Columns] = []
+        self.rows: list[tuple[Any, ...]] = []
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Add one row, its values in the order of the columns."""
+        self.rows.append(row)
+        if len(self.rows) >= _ROWS_A_CHUNK:
+            self.pack()
+
+    def extend(self, columns: Columns) -> None:
+        """Add many rows, given as columns."""
+        self.pack()
+        self._chunks.append(
+            {name: np.asarray(columns[name], dtype) for name, dtype in self._dtypes.items()}
+        )
+
+    def pack(self) -> None:
+        """Turn the tuples gathered so far into columns."""
+        if self.rows:
+            self._chunks.append(_to_columns(self.rows, self._dtypes))
+            self.rows = []
+
+    def columns(self) -> Columns:
+        """All rows as columns of equal length, in the order in which they came."""
+        self.pack()
+        if not self._chunks:
+            return _to_columns([], self._dtypes)
+        return {
+            name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._dtypes
+        }
+
+
+class Records:
+    """The three tables of a run."""
+
+    def __init__(self) -> None:
+        self.requests = Table(REQUEST_COLUMNS)
+        self.steps = Table(STEP_COLUMNS)
+        self.gaps = Table(GAP_COLUMNS)
+
+    def sorted_tables(self) -> tuple[Columns, Columns, Columns]:
+        """Requests by id; steps and gaps by the end of their step, then replica, then step."""
+        requests = self.requests.columns()
+        steps = self.steps.columns()
+        gaps = self.gaps.columns()
+        return (
+            _take(requests, np.argsort(requests["request_id"], kind="stable")),
+            _take(steps, np.lexsort((steps["step"], steps["replica"], steps["end_s"]))),
+            _take(gaps, np.lexsort((gaps["request_id"], gaps["step"], gaps["replica"]))),
+        )
+
+
+def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Columns:
+    values = list(zip(*rows, strict=True)) or [()] * len(dtypes)
+    return {
+        name: np.array(column, dtype)
+        for (name, dtype), column in zip(dtypes.items(), values, strict=True)
+    }
+
+
+def _take(columns: Columns, order: Any) -> Columns:
+    return {name: column[order] for name, column in columns.items()}

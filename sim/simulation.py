@@ -1,0 +1,146 @@
+"""Runs a resolved study to its end and hands over what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import NamedTuple
+
+from simpy.core import EmptySchedule
+from simpy.events import Event
+
+from policies import make_router
+from sim.cluster import Cluster
+from sim.config import ClosedLoad, ResolvedStudy
+from sim.engine import Replica
+from sim.environment import Environment
+from sim.errors import SimulationError
+from sim.rng import Streams
+from sim.run_result import ReplicaInfo, RunInfo, RunResult
+from sim.sim_request import SimRequest
+
+_STUCK_NAMED = 5
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    simulated_s: float
+    num_done: int  # finished or rejected
+    num_total: int
+
+
+def simulate(
+    study: ResolvedStudy, *, on_progress: Callable[[Progress], bool | None] | None = None
+) -> RunResult:
+    """Run a study in simulated time.
+
+    `on_progress` is called after every arrival and every end of a request; if it returns False
+    the run stops there, and the result is marked partial. The same study gives the same result,
+    bit for bit, wherever it runs.
+
+    Raises `SimulationError` if requests are left and nothing can happen any more.
+    """
+    run = _Run(study, on_progress)
+    run.drive()
+    return run.result()
+
+
+class _Run:
+    """One run from its first event to its result."""
+
+    def __init__(
+        self, study: ResolvedStudy, on_progress: Callable[[Progress], bool | None] | None
+    ) -> None:
+        self._study = study
+        self._on_progress = on_progress
+        self._num_total = _num_requests(study)
+        self._stopped = False  # by the caller
+        self._is_over = False
+        self._env = Environment()
+        if study.until_s is not None:
+            self._env.at(study.until_s, first=True).callbacks = [self._end]
+        router = make_router(study.router, Streams(study.seed).rng("router"))
+        self._cluster = Cluster(study, self._env, router, self._progress)
+
+    def drive(self) -> None:
+        """Let events happen until none is left, the time is over, or the caller says stop.
+
+        The stop is looked at between events, where every step's books are closed.
+        """
+        step = self._env.step
+        try:
+            while not self._is_over:
+                step()
+        except EmptySchedule:
+            return
+
+    def result(self) -> RunResult:
+        """What happened. Raises `SimulationError` if requests wait for nothing."""
+        num_unfinished = self._cluster.record_unfinished()
+        if num_unfinished and not self._is_over:
+            raise SimulationError(_stuck_message(self._cluster.replicas))
+        requests, steps, gaps = self._cluster.records.sorted_tables()
+        info = _run_info(self._study, self._cluster, partial=self._stopped)
+        return RunResult(self._study.config, requests, steps, gaps, info)
+
+    def _progress(self) -> None:
+        if self._on_progress is None:
+            return
+        done = Progress(self._env.now, self._cluster.num_done, self._num_total)
+        if self._on_progress(done) is False:
+            self._stopped = self._is_over = True
+
+    def _end(self, _: Event) -> None:
+        self._is_over = True
+
+
+def _num_requests(study: ResolvedStudy) -> int:
+    if isinstance(study.load, ClosedLoad):
+        return min(len(study.trace), study.load.concurrency * study.load.rounds)
+    return len(study.trace)
+
+
+def _run_info(study: ResolvedStudy, cluster: Cluster, *, partial: bool) -> RunInfo:
+    engine = study.engine
+    replica = ReplicaInfo(
+        num_gpu_blocks=engine.cache.num_gpu_blocks,
+        num_gpu_blocks_origin=engine.num_gpu_blocks_origin,
+        block_size=engine.cache.block_size,
+        max_num_seqs=engine.scheduler.max_num_seqs,
+        max_num_batched_tokens=engine.scheduler.max_num_batched_tokens,
+        synchronous=not engine.scheduler.async_scheduling,
+    )
+    return RunInfo(
+        replicas=(replica,) * study.num_replicas,
+        cost=asdict(study.cost_model.provenance),
+        slo=study.slo,
+        partial=partial,
+        warnings=(*study.warnings, *_refusal_warnings(cluster)),
+    )
+
+
+def _refusal_warnings(cluster: Cluster) -> list[str]:
+    return [
+        f"requests rejected at arrival, {reason}: {'; '.join(examples)}"
+        for reason, examples in sorted(cluster.refusals.items())
+    ]
+
+
+def _stuck_message(replicas: tuple[Replica, ...]) -> str:
+    stuck = [(r, q) for r in replicas for q in r.requests.values()]
+    named = "; ".join(_why_stuck(replica, request) for replica, request in stuck[:_STUCK_NAMED])
+    more = f"; and {len(stuck) - _STUCK_NAMED} more" if len(stuck) > _STUCK_NAMED else ""
+    return f"nothing can happen any more, yet {len(stuck)} requests are unfinished: {named}{more}"
+
+
+def _why_stuck(replica: Replica, request: SimRequest) -> str:
+    scheduler = replica.scheduler
+    manager = scheduler.kv_cache_manager
+    block_size = scheduler.cache_config.block_size
+    return (
+        f"request {request.row_id} on replica {replica.replica_id} is {request.status.value} and "
+        f"needs {-(-request.num_tokens // block_size)} KV blocks, {manager.num_free_blocks} of "
+        f"{scheduler.cache_config.num_usable_blocks} are free "
+        f"({len(scheduler.running)} running, {scheduler.num_waiting} waiting)"
+    )
