@@ -6,6 +6,8 @@ from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
 from calibration.kv_capacity import KvCapacity, compute_num_gpu_blocks, kv_cache_bytes_per_token
 from calibration.load_model import load_model, model_names
 from calibration.model_spec import ModelSpec
+from calibration.profile_cost import ProfileCost, load_profile
+from calibration.profile_format import Profile, ProfileProvenance, parse_profile, read_profile
 from calibration.quantization import Quantization
 from calibration.roofline_cost import RooflineCost
 from calibration.serving_defaults import serving_defaults
@@ -23,6 +25,9 @@ __all__ = [
     "KvCapacity",
     "LinearCost",
     "ModelSpec",
+    "Profile",
+    "ProfileCost",
+    "ProfileProvenance",
     "Quantization",
     "RooflineCost",
     "StepShape",
@@ -32,6 +37,9 @@ __all__ = [
     "kv_cache_bytes_per_token",
     "load_gpu",
     "load_model",
+    "load_profile",
     "model_names",
+    "parse_profile",
+    "read_profile",
     "serving_defaults",
 ]

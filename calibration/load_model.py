@@ -40,6 +40,12 @@ def load_model(name_or_path: str | Path, quantization: str | None = None) -> Mod
     return model if quantization is None else _quantised(model, quantization)
 
 
+def canonical_model_name(name: str) -> str:
+    """Return the built-in name that `name` stands for, without its quantisation, else its stem."""
+    short, _ = _split_quantization(_short_name(name))
+    return find_entry(read_table("models.json", "models"), short) or short
+
+
 def _read_config(path: Path) -> ModelSpec:
     file = path / "config.json" if path.is_dir() else path
     config = _read_json_object(file)

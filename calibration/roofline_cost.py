@@ -120,6 +120,13 @@ class RooflineCost:
         times_s += self._without_attention_s(num_decodes, num_decodes)
         return times_s
 
+    def dense_time_s(self, num_tokens: int) -> float:
+        """Return the part that is set by the tokens alone: layers without attention and logits."""
+        total_s = 0.0
+        for flops_s, weights_s, rows_s in (self._qkv, self._out, self._up, self._down):
+            total_s += max(num_tokens * flops_s, weights_s + num_tokens * rows_s)
+        return total_s + num_tokens * self._token_s
+
     def _without_attention_s(self, num_tokens: int, num_logits: int) -> float:
         """Return the time of everything but attention; written out, as it runs every step."""
         rows = num_logits if num_logits > 0 else 1

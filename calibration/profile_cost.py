@@ -1,0 +1,151 @@
+"""Step times from a measured profile."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from calibration.cost_model import CostProvenance, FloatArray
+from calibration.gpu_spec import GpuSpec
+from calibration.interpolation import Grid, Line
+from calibration.model_spec import ModelSpec
+from calibration.profile_format import Profile, read_profile
+from calibration.profile_match import check_match, check_plausible
+from calibration.profile_tables import CurveTable, GridTable
+from calibration.step_shape import StepShape, decode_shape
+
+_US = 1e-6
+_VECTOR_FROM = 8  # below it, the scalar path is quicker than numpy's fixed cost
+
+
+class ProfileCost:
+    """Interpolates a profile's tables, linearly.
+
+    time = dense(num_tokens) + logits(max(num_logits, 1))
+         + decode_attention(num_decodes, mean context) + sum of prefill_attention(chunk) + overhead
+
+    A step beyond the tables is still computed (the last line goes on) and `out_of_range` says so;
+    the run counts such steps and reports them.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._dense = _line(profile.dense)
+        self._logits = _line(profile.logits)
+        self._prefill = _grid(profile.prefill_attention)
+        self._decode = _grid(profile.decode_attention)
+        self._overhead_s = profile.step_overhead_us * _US
+        # The line over contexts of each batch size met so far; a pure function of the table.
+        self._decode_lines: dict[int, Line] = {}
+
+    @property
+    def provenance(self) -> CostProvenance:
+        """Where the times come from."""
+        measured = self.profile.provenance
+        label = (
+            f"profile: measured on {measured.device} with {measured.kernel_backend},"
+            f" {measured.model} {measured.weight_dtype}"
+            f" tensor parallel {measured.tensor_parallel_size}, {measured.date}"
+        )
+        details = {
+            **asdict(measured),
+            "path": self.profile.path,
+            "sha256": self.profile.sha256,
+            "step_overhead_us": self.profile.step_overhead_us,
+            "fit": self.profile.fit,
+        }
+        return CostProvenance("profile", label, True, details)
+
+    def step_time_s(self, shape: StepShape) -> float:
+        """Return the interpolated device time of one step."""
+        num_tokens, num_logits, num_decodes, context, chunks = shape
+        total_s = self._dense.at(num_tokens) + self._logits.at(max(num_logits, 1))
+        if num_decodes:
+            total_s += self._decode_line(num_decodes).at(context / num_decodes)
+        for new, computed in chunks:
+            total_s += self._prefill.at(new, computed)
+        return total_s + self._overhead_s
+
+    def decode_times_s(
+        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+    ) -> FloatArray:
+        """Return the times of decode steps in a row; only the mean context changes."""
+        if num_steps < _VECTOR_FROM:
+            shapes = [
+                decode_shape(num_decodes, decode_context_tokens + i * num_decodes)
+                for i in range(num_steps)
+            ]
+            return np.array([self.step_time_s(shape) for shape in shapes], dtype=np.float64)
+        steps = np.arange(num_steps, dtype=np.int64)
+        means = (decode_context_tokens + num_decodes * steps) / num_decodes
+        fixed_s = self._dense.at(num_decodes) + self._logits.at(max(num_decodes, 1))
+        times_s: FloatArray = fixed_s + self._decode_line(num_decodes).at_each(means)
+        times_s += self._overhead_s
+        return times_s
+
+    def out_of_range(self, shape: StepShape) -> str | None:
+        """Return why the step lies beyond the measured tables, None if it does not."""
+        profile = self.profile
+        reason = _beyond("num_tokens", shape.num_tokens, profile.dense.axis)
+        if reason is None and shape.num_logits:
+            reason = _beyond("num_logits", shape.num_logits, profile.logits.axis)
+        if reason is None and shape.num_decodes:
+            table = profile.decode_attention
+            mean = shape.decode_context_tokens / shape.num_decodes
+            reason = _beyond("num_decodes", shape.num_decodes, table.rows)
+            reason = reason or _beyond("mean decode context", mean, table.columns)
+        for new, computed in shape.chunks:
+            if reason is not None:
+                break
+            prefill = profile.prefill_attention
+            reason = _beyond("new tokens of a chunk", new, prefill.rows)
+            reason = reason or _beyond("computed tokens of a chunk", computed, prefill.columns)
+        return reason
+
+    def _decode_line(self, num_decodes: int) -> Line:
+        line = self._decode_lines.get(num_decodes)
+        if line is None:
+            line = self._decode_lines[num_decodes] = self._decode.row(num_decodes)
+        return line
+
+
+def load_profile(
+    path: str | Path,
+    *,
+    model: ModelSpec | None = None,
+    gpu: GpuSpec | None = None,
+    tensor_parallel_size: int | None = None,
+    kv_cache_dtype: str | None = None,
+) -> ProfileCost:
+    """Read a profile for a study; what the study gives must be what was measured.
+
+    Raises:
+        CalibrationError: the file can't be used, was measured for something else, or holds times
+            that the GPU could not reach (a wrong unit).
+    """
+    profile = read_profile(path)
+    check_match(
+        profile,
+        model=model,
+        gpu=gpu,
+        tensor_parallel_size=tensor_parallel_size,
+        kv_cache_dtype=kv_cache_dtype,
+    )
+    if model is not None and gpu is not None:
+        check_plausible(profile, model, gpu)
+    return ProfileCost(profile)
+
+
+def _line(table: CurveTable) -> Line:
+    return Line(table.axis, [time_us * _US for time_us in table.time_us])
+
+
+def _grid(table: GridTable) -> Grid:
+    times_s = [[time_us * _US for time_us in row] for row in table.time_us]
+    return Grid(table.rows, table.columns, times_s)
+
+
+def _beyond(what: str, value: float, axis: tuple[float, ...]) -> str | None:
+    if axis[0] <= value <= axis[-1]:
+        return None
+    return f"{what} {value:g} is outside the measured {axis[0]:g} to {axis[-1]:g}"

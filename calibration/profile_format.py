@@ -1,0 +1,197 @@
+"""The measured-profile file: one JSON object, schema version 1.
+
+All times are microseconds of device time for one step through the whole model (all layers) on one
+GPU of the tensor-parallel group.
+
+- `format`: "headway-profile"; `schema_version`: 1.
+- `provenance`: what was measured, and on what; see `ProfileProvenance`.
+- `tables`:
+  - `dense` over `num_tokens`: everything whose cost is set by the tokens of the batch: embedding,
+    products, norms, activations, all-reduce;
+  - `logits` over `num_logits`: lm_head and sampler;
+  - `prefill_attention` over `new_tokens` x `computed_tokens`: attention of one chunk;
+  - `decode_attention` over `num_decodes` x `mean_context`: attention of all one-token pieces;
+    contexts count the new token.
+- `step_overhead_us`: fixed time of each step.
+- `fit` (optional): residuals and held-out errors, any JSON; carried into every result.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from calibration.errors import CalibrationError
+from calibration.profile_tables import (
+    CurveTable,
+    GridTable,
+    check_keys,
+    number,
+    parse_curve,
+    parse_grid,
+)
+
+FORMAT = "headway-profile"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileProvenance:
+    """What was measured, and on what. A profile of one thing is never used for another.
+
+    Attributes:
+        device: GPU name as in `gpu_names()`, or the CPU's own name.
+        driver: driver version.
+        torch: torch version, or the engine's.
+        kernel_backend: the attention kernels that ran.
+        model: name as in `model_names()`, or a Hugging Face name.
+        weight_dtype: format of the linear layers.
+        kv_cache_dtype: format of the KV cache.
+        tensor_parallel_size: GPUs that shared each layer.
+        date: ISO day of the measurement.
+        execution: cuda-graph, eager or mixed.
+        source: how the tables came about (command, import).
+        git_commit: of the measuring code.
+        notes: anything else (clocks, power limit).
+    """
+
+    device: str
+    driver: str
+    torch: str
+    kernel_backend: str
+    model: str
+    weight_dtype: str
+    kv_cache_dtype: str
+    tensor_parallel_size: int
+    date: str
+    execution: str = ""
+    source: str = ""
+    git_commit: str = ""
+    notes: str = ""
+
+
+_OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes")
+_REQUIRED_PROVENANCE = tuple(
+    item.name for item in fields(ProfileProvenance) if item.name not in _OPTIONAL_PROVENANCE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A parsed and checked profile."""
+
+    provenance: ProfileProvenance
+    dense: CurveTable
+    logits: CurveTable
+    prefill_attention: GridTable
+    decode_attention: GridTable
+    step_overhead_us: float = 0.0
+    fit: dict[str, Any] = field(default_factory=dict)
+    path: str = ""
+    sha256: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as it stands in a file."""
+        return {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "provenance": asdict(self.provenance),
+            "tables": {
+                "dense": self.dense.to_json(),
+                "logits": self.logits.to_json(),
+                "prefill_attention": self.prefill_attention.to_json(),
+                "decode_attention": self.decode_attention.to_json(),
+            },
+            "step_overhead_us": self.step_overhead_us,
+            "fit": self.fit,
+        }
+
+
+def read_profile(path: str | Path) -> Profile:
+    """Read and check a profile file.
+
+    Raises:
+        CalibrationError: no such file, not JSON, another format or schema, or a table with a gap,
+            a duplicate, a wrong order, a value that is not a finite time above 0.
+    """
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CalibrationError(f"{file}: can't be read as a profile: {error}") from error
+    try:
+        document = json.loads(content)
+    except ValueError as error:
+        raise CalibrationError(f"{file}: not valid JSON: {error}") from error
+    return parse_profile(document, str(file), hashlib.sha256(content).hexdigest())
+
+
+def parse_profile(document: Any, where: str, sha256: str = "") -> Profile:
+    """Return the profile in a parsed JSON document; `where` names it in messages."""
+    _check_schema(document, where)
+    entries = check_keys(
+        document,
+        where,
+        required=("format", "schema_version", "provenance", "tables", "step_overhead_us"),
+        optional=("fit",),
+    )
+    names = ("dense", "logits", "prefill_attention", "decode_attention")
+    tables = check_keys(entries["tables"], f"{where}: tables", required=names)
+    at = f"{where}: tables"
+    return Profile(
+        provenance=_parse_provenance(entries["provenance"], f"{where}: provenance"),
+        dense=parse_curve(tables["dense"], f"{at}.dense", "num_tokens"),
+        logits=parse_curve(tables["logits"], f"{at}.logits", "num_logits"),
+        prefill_attention=parse_grid(
+            tables["prefill_attention"], f"{at}.prefill_attention", "new_tokens", "computed_tokens"
+        ),
+        decode_attention=parse_grid(
+            tables["decode_attention"], f"{at}.decode_attention", "num_decodes", "mean_context"
+        ),
+        step_overhead_us=_overhead(entries["step_overhead_us"], f"{where}: step_overhead_us"),
+        fit=_fit(entries.get("fit"), f"{where}: fit"),
+        path=where,
+        sha256=sha256,
+    )
+
+
+def _check_schema(document: Any, where: str) -> None:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise CalibrationError(f'{where}: not a profile; its format must be "{FORMAT}"')
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise CalibrationError(
+            f"{where}: schema_version is {version!r}; this release reads {SCHEMA_VERSION}:"
+            " measure again, or use the release that wrote it"
+        )
+
+
+def _parse_provenance(value: Any, where: str) -> ProfileProvenance:
+    entries = check_keys(value, where, required=_REQUIRED_PROVENANCE, optional=_OPTIONAL_PROVENANCE)
+    for key, entry in entries.items():
+        is_size = key == "tensor_parallel_size"
+        is_valid = _is_size(entry) if is_size else isinstance(entry, str)
+        if not is_valid:
+            kind = "a whole number of 1 or more" if is_size else "a text"
+            raise CalibrationError(f"{where}.{key}: is {entry!r}; it must be {kind}")
+    return ProfileProvenance(**entries)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _overhead(value: Any, where: str) -> float:
+    overhead = number(value, where)
+    if overhead < 0:
+        raise CalibrationError(f"{where}: is {overhead:g}; it must be 0 or more")
+    return overhead
+
+
+def _fit(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CalibrationError(f"{where}: must be an object")
+    return value

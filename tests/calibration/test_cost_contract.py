@@ -1,0 +1,113 @@
+"""The one contract of every cost model."""
+
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration import CostModel, StepShape, decode_shape
+from tests.calibration.cost_models import every_cost_model
+
+MODELS = every_cost_model()
+each_model = pytest.mark.parametrize("cost", MODELS.values(), ids=MODELS.keys())
+few = settings(max_examples=60, deadline=None)
+
+counts = st.integers(1, 1024)
+contexts = st.integers(0, 200_000)
+chunks = st.tuples(st.integers(2, 16_384), st.integers(0, 130_000))
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> StepShape:
+    decodes = draw(st.integers(0, 1024))
+    pieces = draw(st.lists(chunks, min_size=0 if decodes else 1, max_size=4))
+    finished = draw(st.integers(0, len(pieces)))
+    tokens = decodes + sum(new for new, _ in pieces)
+    extra = draw(st.integers(0, 10_000_000))
+    context = decodes + extra if decodes else 0
+    return StepShape(tokens, decodes + finished, decodes, context, tuple(pieces))
+
+
+@each_model
+@few
+@given(shape=shapes())
+def test_a_step_takes_a_finite_time_above_zero(cost: CostModel, shape: StepShape) -> None:
+    step_s = cost.step_time_s(shape)
+    assert isinstance(step_s, float)
+    assert math.isfinite(step_s)
+    assert step_s > 0
+    assert cost.step_time_s(shape) == step_s
+
+
+@each_model
+@few
+@given(decodes=counts, extra=contexts, steps=st.one_of(st.integers(0, 12), st.integers(13, 3000)))
+def test_decode_runs_equal_single_steps_bit_for_bit(
+    cost: CostModel, decodes: int, extra: int, steps: int
+) -> None:
+    context = decodes + extra
+    times_s = cost.decode_times_s(decodes, context, steps)
+    assert times_s.dtype == "float64"
+    assert times_s.shape == (steps,)
+    single = [cost.step_time_s(decode_shape(decodes, context + i * decodes)) for i in range(steps)]
+    assert times_s.tolist() == single
+
+
+def test_decode_runs_stay_exact_at_huge_contexts() -> None:
+    for cost in MODELS.values():
+        times_s = cost.decode_times_s(1024, 2**40 + 1, 40)
+        single = [cost.step_time_s(decode_shape(1024, 2**40 + 1 + i * 1024)) for i in range(40)]
+        assert times_s.tolist() == single
+
+
+@each_model
+@few
+@given(shape=shapes(), more=st.integers(1, 5000))
+def test_more_context_is_never_cheaper(cost: CostModel, shape: StepShape, more: int) -> None:
+    longer_chunks = tuple((new, computed + more) for new, computed in shape.chunks)
+    longer = shape._replace(
+        decode_context_tokens=shape.decode_context_tokens + more * shape.num_decodes,
+        chunks=longer_chunks,
+    )
+    # An ulp or two of rounding is no saving.
+    assert cost.step_time_s(longer) >= cost.step_time_s(shape) * (1 - 1e-12)
+
+
+@each_model
+@few
+@given(shape=shapes(), piece=chunks)
+def test_one_more_chunk_is_never_cheaper(
+    cost: CostModel, shape: StepShape, piece: tuple[int, int]
+) -> None:
+    more = shape._replace(num_tokens=shape.num_tokens + piece[0], chunks=(*shape.chunks, piece))
+    assert cost.step_time_s(more) >= cost.step_time_s(shape) * (1 - 1e-12)
+
+
+@each_model
+@few
+@given(shape=shapes(), context=st.integers(1, 100_000))
+def test_one_more_decode_is_never_cheaper(cost: CostModel, shape: StepShape, context: int) -> None:
+    tokens, logits, decodes, contexts_now, pieces = shape
+    more = StepShape(tokens + 1, logits + 1, decodes + 1, contexts_now + context, pieces)
+    # Table models see the mean context only, so hold it: a decode of the mean length joins.
+    if decodes and context * decodes < contexts_now:
+        more = more._replace(
+            decode_context_tokens=contexts_now + -(-contexts_now // decodes),
+        )
+    assert cost.step_time_s(more) >= cost.step_time_s(shape) * (1 - 1e-12)
+
+
+@each_model
+def test_provenance_is_plain_json_and_says_whether_it_was_measured(cost: CostModel) -> None:
+    provenance = cost.provenance
+    assert json.loads(json.dumps(asdict(provenance))) == asdict(provenance)
+    assert provenance.label
+    assert "\n" not in provenance.label
+    assert provenance.calibrated == (provenance.kind == "profile")
+
+
+def test_roofline_results_always_say_what_they_are() -> None:
+    assert MODELS["roofline"].provenance.label == "roofline: an upper bound, not calibrated"
