@@ -143,31 +143,31 @@ class _Budget:
         )
         return KvCapacity(num_blocks, origin, block_bytes, weights, reserve)
 
-    def smallest_fitting_size(self) -> int | None:
-        """Return the smallest tensor parallel size at which the model fits, None if none does."""
+    def advice(self) -> str:
+        """Return the smallest tensor parallel size at which the model fits, and what it leaves."""
         for tp in _TENSOR_PARALLEL_TRIED:
-            is_possible = tensor_parallel_problem(self.model, tp) is None
-            if is_possible and self.capacity(tp).num_gpu_blocks >= _MIN_BLOCKS:
-                return tp
-        return None
+            if tensor_parallel_problem(self.model, tp) is not None:
+                continue
+            num_blocks = self.capacity(tp).num_gpu_blocks
+            if num_blocks >= _MIN_BLOCKS:
+                tokens = (num_blocks - 1) * self.block_size
+                return (
+                    f"the smallest tensor_parallel_size that fits is {tp}"
+                    f" (KV cache of {tokens:,} tokens)"
+                )
+        return f"no tensor_parallel_size up to {_TENSOR_PARALLEL_TRIED[-1]} fits"
 
     def does_not_fit(self, tp: int) -> str:
         """Return the sentence for a model that does not fit."""
         capacity = self.capacity(tp)
         weights, reserve = capacity.weight_bytes, capacity.reserve_bytes
         needed = weights + reserve + _MIN_BLOCKS * capacity.block_bytes
-        fitting = self.smallest_fitting_size()
-        advice = (
-            f"the smallest tensor_parallel_size that fits is {fitting}"
-            if fitting
-            else f"no tensor_parallel_size up to {_TENSOR_PARALLEL_TRIED[-1]} fits"
-        )
         return (
             f"{self.model.name} does not fit {self.gpu.name}: each GPU needs at least"
             f" {needed:,} bytes ({_gib(weights)} weights in {self.model.weight_dtype} at"
             f" tensor_parallel_size {tp}, {_gib(reserve)} working memory and a KV block), but"
             f" gpu_memory_utilization {self.gpu_memory_utilization:g} gives"
-            f" {self.given_bytes():,} bytes ({_gib(self.given_bytes())}); {advice}"
+            f" {self.given_bytes():,} bytes ({_gib(self.given_bytes())}); {self.advice()}"
         )
 
 
