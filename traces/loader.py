@@ -40,7 +40,7 @@ def load(path: str | os.PathLike[str], format: str = "auto", *, rebase: bool = T
     """
     with InputFile(path) as file:
         chosen = detect(file.head) if format == "auto" else format_named(format)
-        rows = _joined(list(chosen.read(file)))
+        rows = _joined(file.path, list(chosen.read(file)))
         return _assembled(file, chosen, rows, rebase=rebase)
 
 
@@ -57,7 +57,9 @@ class _Rows:
     prompts: tuple[Prompt, ...] | None
 
 
-def _joined(chunks: Sequence[Chunk]) -> _Rows:
+def _joined(path: str, chunks: Sequence[Chunk]) -> _Rows:
+    if not chunks:
+        raise TraceError(f"{path}: the file has no rows; a trace has at least one request")
     prompts = None
     if any(chunk.prompts is not None for chunk in chunks):
         prompts = tuple(prompt for chunk in chunks for prompt in chunk.prompts or ())

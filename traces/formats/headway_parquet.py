@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class HeadwayParquetFormat:
             for batch in _batches(file.path, parquet):
                 yield _chunk(file.path, first_row, batch)
                 first_row += batch.num_rows
+            _check_all_read(file.path, parquet.metadata.num_rows, first_row - 1)
 
     def start_text(self, ticks: float) -> str:
         """`ticks` in seconds."""
@@ -53,27 +55,34 @@ class HeadwayParquetFormat:
 
 
 def _opened(path: str) -> Any:
-    import pyarrow as pa  # noqa: PLC0415  (a CSV user need not pay for it)
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415  (a CSV user need not pay for it)
 
-    try:
+    with _damage_refused(path):
         return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from None
 
 
 def _batches(path: str, parquet: Any) -> Iterator[Any]:
+    with _damage_refused(path):
+        yield from parquet.iter_batches(batch_size=ROWS_PER_CHUNK)
+
+
+def _check_all_read(path: str, promised: int, found: int) -> None:
+    if promised != found:
+        raise TraceError(f"{path}: the table says {promised} rows but holds {found}; it is damaged")
+
+
+@contextmanager
+def _damage_refused(path: str) -> Iterator[None]:
+    """Turn what Arrow raises for a damaged file into a TraceError."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        yield from parquet.iter_batches(batch_size=ROWS_PER_CHUNK)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: str, error: Exception) -> TraceError:
-    reason = str(error).splitlines()[0]
-    return TraceError(f"{path}: no readable Parquet file ({reason}); it may be cut off")
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise TraceError(
+            f"{path}: no readable Parquet file ({reason}); it may be cut off or damaged"
+        ) from None
 
 
 def _chunk(path: str, first_row: int, batch: Any) -> Chunk:
@@ -141,7 +150,8 @@ class _Columns:
         return np.asarray(values)
 
     def prompts(self, prompt_tokens: IntArray) -> list[Prompt]:
-        rows = self._columns["prompt"].to_pylist()
+        with _damage_refused(self._path):
+            rows = self._columns["prompt"].to_pylist()
         return [
             self._prompt(index, row, int(prompt_tokens[index])) for index, row in enumerate(rows)
         ]
