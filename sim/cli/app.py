@@ -61,8 +61,8 @@ def _known_failure(error: Exception) -> tuple[str, int] | None:
 
 
 def _fail(message: str, code: int) -> int:
-    if message:
-        typer.echo("headway: " + " ".join(message.split()), err=True)
+    is_help = message.startswith("Usage:")  # a group of commands without a command
+    typer.echo(message if is_help else "headway: " + " ".join(message.split()), err=True)
     return code
 
 

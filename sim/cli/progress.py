@@ -1,17 +1,61 @@
-"""The progress bar on stderr: simulated time, requests done, speed."""
+"""The progress bar on stderr, and Ctrl-C that ends a run with what it has so far."""
 
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from sim.simulation import Progress
 
+_REDRAW_S = 0.1
+
+OnProgress = Callable[[Progress], bool]
+"""Called often; False asks `simulate` to stop and hand over partial results."""
+
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
-    """A callback for `simulate` that draws a bar; None where stderr is not a terminal."""
+def watched_run() -> Iterator[OnProgress]:
+    """A callback for `simulate` that draws the bar (on a terminal) and heeds Ctrl-C.
+
+    The first Ctrl-C stops the run at its next event; a second one ends the process at once.
+    """
+    with _draw_function() as draw, _interrupt_flag() as is_interrupted:
+        next_draw_s = 0.0
+
+        def on_progress(progress: Progress) -> bool:
+            nonlocal next_draw_s
+            now_s = time.perf_counter()
+            if now_s >= next_draw_s:
+                next_draw_s = now_s + _REDRAW_S
+                draw(progress)
+            return not is_interrupted()
+
+        yield on_progress
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Callable[[], bool]]:
+    interrupted = False
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _draw_function() -> Iterator[Callable[[Progress], None]]:
+    """Draws the bar on stderr; does nothing where that is no terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -20,23 +64,22 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
     columns = (
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.completed:,.0f} of {task.fields[total_text]} requests"),
-        TextColumn("{task.fields[simulated_s]:,.0f} s simulated"),
-        TextColumn("{task.fields[rate]:,.0f} requests/s"),
+        TextColumn("{task.fields[counts]}"),
         TimeElapsedColumn(),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, total_text="?", simulated_s=0.0, rate=0.0)
+        task = bar.add_task("", total=None, counts="")
 
-        def show(progress: Progress) -> None:
-            elapsed_s = bar.tasks[0].elapsed or 0.0
-            bar.update(
-                task,
-                completed=progress.num_done,
-                total=progress.num_total,
-                total_text=f"{progress.num_total:,}",
-                simulated_s=progress.simulated_s,
-                rate=progress.num_done / elapsed_s if elapsed_s else 0.0,
-            )
+        def draw(progress: Progress) -> None:
+            counts = _counts(progress, bar.tasks[0].elapsed or 0.0)
+            bar.update(task, completed=progress.num_done, total=progress.num_total, counts=counts)
 
-        yield show
+        yield draw
+
+
+def _counts(progress: Progress, elapsed_s: float) -> str:
+    rate = progress.num_done / elapsed_s if elapsed_s else 0.0
+    return (
+        f"{progress.num_done:,} of {progress.num_total:,} requests, "
+        f"{progress.simulated_s:,.0f} s simulated, {rate:,.0f} requests/s"
+    )

@@ -12,7 +12,7 @@ import typer
 
 from sim import result as run_folder
 from sim.cli.app import EXIT_INTERRUPTED
-from sim.cli.progress import progress_bar
+from sim.cli.progress import watched_run
 from sim.config import Override, ResolvedStudy, load_study, parse_override, resolve_study
 from sim.config.paths import anchored
 from sim.config.yaml_source import parse_yaml
@@ -44,7 +44,7 @@ def run_study(
     study = _load(file, flags, settings)
     folder = _target(study, options)
     started_s = time.perf_counter()
-    with progress_bar() as on_progress:
+    with watched_run() as on_progress:
         result = simulate(study, on_progress=on_progress)
     _refuse_if_nothing_ran(result)
     run_folder.save(result, folder, plots=options.plots, overwrite=options.overwrite)
@@ -92,9 +92,10 @@ def _first_free(folder: Path) -> Path:
 
 
 def _refuse_if_nothing_ran(result: RunResult) -> None:
-    states, reasons = result.requests["state"], result.requests["reason"]
+    states = result.requests["state"]
     if len(states) and bool((states == "rejected").all()):
-        raise StudyError(f"none of the {len(states):,} requests can run: {reasons[0]}")
+        why = "; ".join(result.info.warnings)
+        raise StudyError(f"none of the {len(states):,} requests can run: {why}")
 
 
 def _print_results(folder: Path, options: RunOptions) -> None:

@@ -59,7 +59,7 @@ def first_error(error: ValidationError, model: type[BaseModel]) -> tuple[str, st
 def nearest(word: object, known: Iterable[str]) -> str:
     """A hint for a misspelt word: the closest known one, or else all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 

@@ -58,8 +58,21 @@ def parse_yaml(text: str, source: str) -> Any:
         return yaml.load(text, Loader=_StudyLoader)  # a SafeLoader: plain values only
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise StudyError(f"{source}{where}: not valid YAML: {error.problem}") from error
+        where = f", {_place(mark)}" if mark else ""
+        raise StudyError(
+            f"{source}{where}: not valid YAML: {error.problem}{_begun(error)}"
+        ) from error
     except yaml.YAMLError as error:  # a byte that YAML does not allow, and the like
         first_line = str(error).splitlines()[0]
         raise StudyError(f"{source}: not valid YAML: {first_line}") from error
+
+
+def _begun(error: yaml.MarkedYAMLError) -> str:
+    """Where the thing begins that is not whole: an open bracket is missed only lines later."""
+    if not error.context or not error.context_mark:
+        return ""
+    return f" ({error.context} that begins at {_place(error.context_mark)})"
+
+
+def _place(mark: yaml.Mark) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}"

@@ -1,0 +1,267 @@
+"""`headway run` as a user has it: a process, its folders, its two streams and its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HEADWAY = [sys.executable, "-m", "sim.cli"]
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+STUDY = """
+name: small
+trace:
+  generator:
+    num_requests: 40
+    rate_per_s: 20.0
+    prompt_tokens: {median: 200.0, sigma: 0.5}
+    output_tokens: {median: 20.0, sigma: 0.5}
+model: llama-3.1-8b
+hardware: h100-sxm-80gb
+"""
+
+
+def headway(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEADWAY, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(STUDY)
+    return file
+
+
+def run_bytes(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_run_prints_its_table_and_leaves_a_named_folder(tmp_path: Path, study: Path) -> None:
+    done = headway(tmp_path, "run", str(study))
+    assert done.returncode == 0, done.stderr
+    for word in ("TTFT", "TPOT", "ITL", "E2E", "Queue time", "upper bound, not calibrated"):
+        assert word in done.stdout
+    assert "run folder: runs/small" in done.stdout
+    files = {path.name for path in (tmp_path / "runs" / "small").iterdir()}
+    assert {"config.yaml", "summary.json", "requests.parquet", "steps.parquet", "plots"} <= files
+    assert list((tmp_path / "runs" / "small" / "plots").glob("*.png"))
+
+
+def test_a_second_run_takes_the_next_folder_and_leaves_the_first_alone(
+    tmp_path: Path, study: Path
+) -> None:
+    headway(tmp_path, "run", str(study), "--no-plots")
+    first = run_bytes(tmp_path / "runs" / "small")
+    for number in (2, 3):
+        done = headway(tmp_path, "run", str(study), "--no-plots")
+        assert f"run folder: runs/small-{number}" in done.stdout
+        assert run_bytes(tmp_path / "runs" / f"small-{number}") == first
+    assert run_bytes(tmp_path / "runs" / "small") == first
+
+
+def test_the_saved_config_runs_again_to_the_same_bytes(tmp_path: Path, study: Path) -> None:
+    headway(tmp_path, "run", str(study), "--out", "one")
+    done = headway(tmp_path, "run", "one/config.yaml", "--out", "two")
+    assert done.returncode == 0, done.stderr
+    assert run_bytes(tmp_path / "one") == run_bytes(tmp_path / "two")
+
+
+def test_an_existing_folder_needs_overwrite(tmp_path: Path, study: Path) -> None:
+    arguments = ("run", str(study), "--no-plots", "--out", "here")
+    assert headway(tmp_path, *arguments).returncode == 0
+    before = run_bytes(tmp_path / "here")
+    refused = headway(tmp_path, *arguments, "--seed", "9")
+    assert refused.returncode == 2
+    assert "here: exists already" in refused.stderr
+    assert run_bytes(tmp_path / "here") == before
+    replaced = headway(tmp_path, *arguments, "--seed", "9", "--overwrite")
+    assert replaced.returncode == 0, replaced.stderr
+    assert run_bytes(tmp_path / "here") != before
+
+
+def test_overwrite_never_replaces_what_is_no_run_folder(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    done = headway(tmp_path, "run", str(study), "--no-plots", "--out", "mine", "--overwrite")
+    assert done.returncode == 2
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_json_is_the_summary_and_nothing_else(tmp_path: Path, study: Path) -> None:
+    done = headway(tmp_path, "run", str(study), "--no-plots", "--json")
+    assert done.returncode == 0, done.stderr
+    saved = (tmp_path / "runs" / "small" / "summary.json").read_text()
+    assert json.loads(done.stdout) == json.loads(saved)
+
+
+def test_flags_and_set_override_the_study(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+    )
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--json", "--trace", "t.csv", "--replicas", "2",
+        "--model", "qwen3-8b", "--hardware", "l40s", "--seed", "4",
+        "--set", "engine.max_num_seqs=7", "--set", "router=least-outstanding-tokens",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = (tmp_path / "runs" / "small" / "config.yaml").read_text()
+    for line in (
+        "seed: 4",
+        "replicas: 2",
+        "model: qwen3-8b",
+        "hardware: l40s",
+        "max_num_seqs: 7",
+        "router: least-outstanding-tokens",
+        f"path: {tmp_path / 't.csv'}",
+    ):
+        assert line in config
+    assert "generator" not in config
+    assert json.loads(done.stdout)["requests"]["arrived_requests"] == 1
+
+
+def test_a_users_router_beside_the_study_is_found(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "my_router.py").write_text(
+        "def always_last(request, replicas):\n    return replicas[-1].replica_id\n"
+    )
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--json",
+        "--replicas", "3", "--set", "router=my_router:always_last",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    per_replica = [r["requests"] for r in json.loads(done.stdout)["replicas"]]
+    assert per_replica == [0, 0, 40]
+
+
+def test_a_router_cannot_read_true_output_lengths(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "peeker.py").write_text(
+        "def peek(request, replicas):\n    return request.num_output_tokens % len(replicas)\n"
+    )
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--replicas", "2", "--set", "router=peeker:peek"
+    )
+    assert done.returncode != 0
+    assert "num_output_tokens" in done.stderr
+
+
+def test_the_same_study_gives_the_same_bytes_under_another_hash_seed(
+    tmp_path: Path, study: Path
+) -> None:
+    for hash_seed in ("1", "2"):
+        subprocess.run(
+            [*HEADWAY, "run", str(study), "--out", hash_seed],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        )
+    assert run_bytes(tmp_path / "1") == run_bytes(tmp_path / "2")
+
+
+TINY_POOL = ("--set", "engine.num_gpu_blocks=3")
+
+BAD_INPUT = [
+    (("run", "missing.yaml"), "missing.yaml: there is no such study file"),
+    (("run", "empty.yaml"), "empty.yaml: the study file is empty"),
+    (("run", "broken.yaml"), "that begins at line 2, column 9"),
+    (("run", "small.yaml", "--trace", "missing.csv"), "missing.csv"),
+    (("run", "small.yaml", "--trace", "empty.csv"), "empty.csv"),
+    (("run", "small.yaml", "--trace", "header.csv"), "header.csv"),
+    (("run", "small.yaml", "--trace", "text.csv"), "text.csv"),
+    (("run", "small.yaml", "--set", "engine.max_num_sequences=8"), "did you mean 'max_num_seqs'"),
+    (("run", "small.yaml", "--set", "engine.max_num_seqs=many"), "'many' is not an integer"),
+    (("run", "small.yaml", "--set", "engine"), "it must be key=value"),
+    (("run", "small.yaml", "--model", "llama-3.1-8bb"), "did you mean 'llama-3.1-8b'"),
+    (("run", "small.yaml", "--model", "llama-3.1-70b"), "does not fit"),
+    (("run", "small.yaml", "--hardware", "h1000"), "did you mean 'h100"),
+    (("run", "small.yaml", "--set", "router=rond-robin"), "did you mean 'round-robin'"),
+    (("run", "small.yaml", "--set", "router=nowhere:R"), "module 'nowhere' can't be imported"),
+    (("run", "small.yaml", "--replicas", "0"), "it must be at least 1"),
+    (("run", "small.yaml", "--replicas", "two"), "--replicas"),
+    (
+        ("run", "small.yaml", "--set", "engine.max_num_batched_tokens=64",
+         "--set", "engine.max_num_seqs=128"),
+        "max_num_batched_tokens (64) is below max_num_seqs (128)",
+    ),
+    (("run", "small.yaml", *TINY_POOL), "blocks, the pool has 2"),
+    (("run", "small.yaml", "--set", "engine.max_model_len=8"), "max_model_len is 8"),
+    (("run", "small.yaml", "--out", "empty.yaml"), "is a file; name a folder"),
+    (("run", "small.yaml", "--out", "/proc/headway-run"), "can't be written"),
+    (("run", "small.yaml", "--overwrite"), "--overwrite needs --out"),
+    (("run", "--modle", "x"), "--model"),
+    (("rnu",), "run"),
+    (("check", "missing"), "missing"),
+    (("conformance", "replay", "missing.jsonl"), "missing.jsonl"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD_INPUT, ids=[" ".join(a) for a, _ in BAD_INPUT])
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    tmp_path: Path, study: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    (tmp_path / "empty.yaml").touch()
+    (tmp_path / "broken.yaml").write_text("name: x\nengine: [1\n")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "header.csv").write_text("TIMESTAMP,ContextToken,GeneratedTokens\n")
+    (tmp_path / "text.csv").write_text(header + "2023-11-16 18:15:46.6805900,many,44\n")
+    done = headway(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("headway: ")
+    assert said in lines[0]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_requests_that_cannot_fit_are_counted_beside_those_that_ran(
+    tmp_path: Path, study: Path
+) -> None:
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--json", "--set", "engine.max_model_len=220"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    counts = summary["requests"]
+    assert counts["rejected_requests"] > 0
+    assert counts["finished_requests"] + counts["rejected_requests"] == 40
+    assert any("max_model_len is 220" in warning for warning in summary["run"]["warnings"])
+
+
+def test_ctrl_c_keeps_partial_results_marked_as_such(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*HEADWAY, "run", "--no-plots", "--out", "part"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(3.0)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert "PARTIAL" in stdout
+    assert "interrupted; partial results are in part" in stderr
+    summary = json.loads((tmp_path / "part" / "summary.json").read_text())
+    assert summary["run"]["partial"] is True
+    assert summary["requests"]["finished_requests"] > 0
