@@ -33,10 +33,11 @@ def load_model(name_or_path: str | Path, quantization: str | None = None) -> Mod
             can't be used (file and key named).
     """
     path = Path(name_or_path)
-    if path.suffix == ".json" or path.exists():
+    name = str(name_or_path).strip()
+    if path.suffix == ".json" or (name and path.exists() and not _is_built_in(name)):
         model = _read_config(path)
     else:
-        model = _built_in(str(name_or_path))
+        model = _built_in(name)
     return model if quantization is None else _quantised(model, quantization)
 
 
@@ -65,6 +66,10 @@ def _read_json_object(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CalibrationError(f"{file}: must hold one JSON object, as a config.json does")
     return config
+
+
+def _is_built_in(name: str) -> bool:
+    return canonical_model_name(name) in read_table("models.json", "models")
 
 
 def _built_in(name: str) -> ModelSpec:

@@ -77,28 +77,31 @@ def _refuse_unsupported(config: dict[str, Any], where: str) -> None:
                 f"{where}: {key} says that the model has {part};"
                 " only dense decoder-only text models with full attention are supported"
             )
-    if _has_sliding_window(config):
+    if _has_sliding_window(config, where):
         raise CalibrationError(
             f"{where}: sliding_window {config.get('sliding_window')} is in use;"
             " only full attention is supported"
         )
-    for kind in config.get("layer_types") or ():
+    layer_types = config.get("layer_types") or []
+    if not isinstance(layer_types, list):
+        raise CalibrationError(f"{where}: layer_types is {layer_types!r}; it must be a list")
+    for kind in layer_types:
         if kind != "full_attention":
             raise CalibrationError(
                 f"{where}: layer_types has {kind!r}; only full_attention is supported"
             )
 
 
-def _has_sliding_window(config: dict[str, Any]) -> bool:
+def _has_sliding_window(config: dict[str, Any], where: str) -> bool:
     """Say whether any token may see less than all before it.
 
     Qwen configs carry a window that `use_sliding_window: false` turns off; a window as long as
     the longest context hides nothing.
     """
-    window = config.get("sliding_window")
-    if not window or not config.get("use_sliding_window", True):
+    if config.get("sliding_window") is None or not config.get("use_sliding_window", True):
         return False
-    return int(window) < int(config.get("max_position_embeddings", 0))
+    window = _count(config, "sliding_window", where)
+    return window < _count(config, "max_position_embeddings", where)
 
 
 def _model_type(config: dict[str, Any], where: str) -> str:

@@ -1,7 +1,6 @@
 """Weight quantisation: what a checkpoint's linear layers cost in memory."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +55,7 @@ def parse_quantization(config: dict[str, Any], where: str) -> Quantization:
     method = str(config.get("quant_method", "")).lower()
     _check_exclusions(config, where)
     if method in ("fp8", "fbgemm_fp8"):
-        return Quantization(method, "fp8", 1.0 + _fp8_block_share(config), has_fp8_compute=True)
+        return Quantization(method, "fp8", 1.0 + _fp8_block_share(config, where), True)
     if method in ("awq", "gptq"):
         return _int_weights(method, config, where)
     if method == "compressed-tensors":
@@ -67,33 +66,62 @@ def parse_quantization(config: dict[str, Any], where: str) -> Quantization:
     )
 
 
-def _fp8_block_share(config: dict[str, Any]) -> float:
+def _fp8_block_share(config: dict[str, Any], where: str) -> float:
     """Return the bytes of an fp32 scale for each block of weights, as a share of a weight."""
     block = config.get("weight_block_size")
-    if not block:
+    if block is None:
         return 0.0
-    return 4.0 / (int(block[0]) * int(block[1]))
+    if not isinstance(block, list) or len(block) != 2 or not all(map(_is_count, block)):
+        raise CalibrationError(
+            f"{where}: quantization_config.weight_block_size is {block!r};"
+            " it must be two whole numbers above 0"
+        )
+    rows, columns = map(int, block)
+    return 4.0 / (rows * columns)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _group_size(value: Any, where: str) -> int:
+    """Return the weights that share a scale; -1 (a whole row) and None count as 0: no share."""
+    if value is None or value == -1:
+        return 0
+    if not _is_count(value):
+        raise CalibrationError(
+            f"{where}: quantization_config group_size is {value!r};"
+            " it must be a whole number above 0, or -1"
+        )
+    return int(value)
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CalibrationError(f"{where}: quantization_config has {value!r} for an object")
+    return value
 
 
 def _int_weights(method: str, config: dict[str, Any], where: str) -> Quantization:
     bits = config.get("bits", config.get("w_bit"))
-    group_size = int(config.get("group_size", config.get("q_group_size", 128)))
+    group_size = _group_size(config.get("group_size", config.get("q_group_size", 128)), where)
     if bits == 4:
         return int4(method, group_size, has_zero_points=True)
     if bits == 8:
-        return Quantization(method, "int8", 1.0 + _SCALE_BYTES / max(group_size, 128))
+        share = _SCALE_BYTES / group_size if group_size else 0.0
+        return Quantization(method, "int8", 1.0 + share)
     raise CalibrationError(f"{where}: quantization_config.bits is {bits!r}; supported are 4 and 8")
 
 
 def _compressed_tensors(config: dict[str, Any], where: str) -> Quantization:
-    groups = config.get("config_groups") or {}
+    groups = _object(config.get("config_groups") or {}, where)
     if len(groups) != 1:
         raise CalibrationError(
             f"{where}: quantization_config.config_groups has {len(groups)} groups;"
             " only checkpoints with one format for all linear layers are supported"
         )
     (group,) = groups.values()
-    weights = group.get("weights") or {}
+    weights = _object(_object(group, where).get("weights") or {}, where)
     kind = (weights.get("type"), weights.get("num_bits"))
     if kind == ("float", 8):
         has_fp8_activations = group.get("input_activations") is not None
@@ -101,7 +129,7 @@ def _compressed_tensors(config: dict[str, Any], where: str) -> Quantization:
     if kind == ("int", 8):
         return Quantization("compressed-tensors", "int8", 1.0)
     if kind == ("int", 4):
-        group_size = int(weights.get("group_size") or 0)
+        group_size = _group_size(weights.get("group_size"), where)
         symmetric = bool(weights.get("symmetric", True))
         return int4("compressed-tensors", group_size, has_zero_points=not symmetric)
     raise CalibrationError(
@@ -113,9 +141,11 @@ def _compressed_tensors(config: dict[str, Any], where: str) -> Quantization:
 def _check_exclusions(config: dict[str, Any], where: str) -> None:
     """Refuse checkpoints that leave some linear layers unquantised: their size would be wrong."""
     for key in ("modules_to_not_convert", "ignore", "ignored_layers"):
-        names: Iterable[str] = config.get(key) or ()
+        names = config.get(key) or []
+        if not isinstance(names, list):
+            raise CalibrationError(f"{where}: quantization_config.{key} must be a list of names")
         for name in names:
-            if not _NEVER_QUANTISED.search(name):
+            if not _NEVER_QUANTISED.search(str(name)):
                 raise CalibrationError(
                     f"{where}: quantization_config.{key} leaves {name!r} unquantised;"
                     " only lm_head, embeddings and norms may be left out"

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibration import CalibrationError, load_model, model_names
+from calibration.model_config import parse_model_config
 from calibration.shipped import read_table
 
 LLAMA_CONFIG: dict[str, Any] = {
@@ -150,6 +153,71 @@ def test_unreadable_files(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe{")
     with pytest.raises(CalibrationError, match="can't be read"):
         load_model(file)
+
+
+JUNK = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2.5,
+        "",
+        "x",
+        "4",
+        [],
+        [0, 0],
+        [None],
+        {},
+        {"a": 1},
+        float("nan"),
+        10**30,
+    ]
+)
+KEYS = [*LLAMA_CONFIG, "sliding_window", "use_sliding_window", "layer_types", "head_dim"]
+QUANTIZATION_KEYS = [
+    "quant_method", "bits", "group_size", "weight_block_size", "ignore", "config_groups",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    changes=st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=3),
+    method=st.sampled_from(["fp8", "awq", "gptq", "compressed-tensors"]),
+    quantization=st.dictionaries(st.sampled_from(QUANTIZATION_KEYS), JUNK, max_size=3),
+    group=st.dictionaries(st.sampled_from(["weights", "input_activations"]), JUNK, max_size=2),
+    weights=st.dictionaries(
+        st.sampled_from(["type", "num_bits", "group_size", "symmetric"]), JUNK, max_size=4
+    ),
+)
+def test_junk_gives_a_model_or_one_clear_error(
+    changes: dict[str, Any],
+    method: str,
+    quantization: dict[str, Any],
+    group: dict[str, Any],
+    weights: dict[str, Any],
+) -> None:
+    groups = {"g": {"weights": {"type": "int", "num_bits": 4} | weights} | group}
+    quantised = {"quant_method": method, "bits": 4, "config_groups": groups} | quantization
+    config = LLAMA_CONFIG | {"quantization_config": quantised} | changes
+    try:
+        model = parse_model_config(config, "m", "config.json")
+    except CalibrationError as error:
+        assert str(error).startswith("config.json: ")
+    else:
+        assert model.num_parameters > 0
+        assert 0.5 <= model.bytes_per_weight <= 4
+
+
+def test_a_folder_with_a_models_name_does_not_hide_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llama-3.1-8b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_model("llama-3.1-8b").num_parameters == PUBLISHED["llama-3.1-8b"]
+    with pytest.raises(CalibrationError, match="unknown model ''"):
+        load_model("")
 
 
 def test_unknown_names_offer_the_nearest() -> None:

@@ -206,6 +206,37 @@ def test_bad_files_name_the_entry(tmp_path: Path, path: str, value: Any, message
     assert str(file) in str(error.value)
 
 
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON document."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    return [path, *(place for key, item in items for place in _places(item, (*path, key)))]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    place=st.sampled_from(_places(profile_document())[1:]),
+    junk=st.sampled_from([None, True, -1, 0, 7, "", "x", [], [1], [[]], {}, {"a": 1}, 1e400]),
+)
+def test_junk_anywhere_gives_a_profile_or_one_clear_error(
+    place: tuple[Any, ...], junk: Any
+) -> None:
+    document: Any = copy.deepcopy(profile_document())
+    parent = document
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = junk
+    try:
+        cost = ProfileCost(parse_profile(document, "profile.json"))
+    except CalibrationError as error:
+        assert str(error).startswith("profile.json: ")
+    else:
+        assert cost.step_time_s(decode_shape(4, 400)) > 0
+
+
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="can't be read as a profile"):
         load_profile(tmp_path / "none.json")

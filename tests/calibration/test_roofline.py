@@ -137,6 +137,7 @@ def test_no_measured_kernel_beats_the_roofline(shared_dir: Path) -> None:
     cost = RooflineCost(LLAMA, load_gpu("rtx-4090"))
     for tokens, seconds in measured_s.items():
         bound_s = cost.dense_time_s(tokens) - tokens * cost._token_s
+        # A card may run above the boost clock of its data sheet, here by some 2 %.
         assert bound_s <= 1.02 * seconds
         if tokens == 1 or tokens >= 1024:
             assert bound_s >= 0.7 * seconds
