@@ -13,6 +13,7 @@ from sim.plots.style import (
     RED,
     SKY,
     legend_above,
+    log_ticks,
     marker_area,
     needs_log,
     plain_numbers,
@@ -50,10 +51,11 @@ def _scale(ax: Axes, arrival: FloatArray, ttft: FloatArray) -> None:
     ax.set_xlim(-0.02 * end_s, 1.02 * end_s)
     if needs_log(ttft):
         ax.set_yscale("log")
+        log_ticks(ax.yaxis)
     else:
         ax.set_ylim(bottom=0)
+        plain_numbers(ax.yaxis)
     plain_numbers(ax.xaxis)
-    plain_numbers(ax.yaxis)
 
 
 def _draw_percentiles(ax: Axes, arrival: FloatArray, ttft: FloatArray) -> None:

@@ -83,11 +83,20 @@ def plot_kv_usage(
         )
     mean = 100 * used.sum(axis=0) / usable.sum()
     bins.draw(ax, mean, "mean of replicas" if len(replicas) > 1 else "usage", BLUE)
-    ax.axhline(100, color=INK, linewidth=0.8, linestyle=":")
-    ax.set_ylim(0, 105)
+    _scale_percent(ax, float(percent.max()))
     ax.set_ylabel("KV blocks\nused (%)")
     if len(replicas) > 1:
         legend_above(ax)
+
+
+def _scale_percent(ax: Axes, peak: float) -> None:
+    """Up to 100 with a line at it where use comes near; else only as far as use goes."""
+    if peak > 40:
+        ax.axhline(100, color=INK, linewidth=0.8, linestyle=":")
+        ax.set_ylim(0, 105)
+    else:
+        ax.set_ylim(0, 1.2 * peak or 1.0)
+    plain_numbers(ax.yaxis)
 
 
 def plot_output_rate(ax: Axes, steps: Columns, bins: TimeBins) -> None:

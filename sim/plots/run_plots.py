@@ -94,7 +94,7 @@ def ttft_over_arrival(result: RunResult) -> Figure:
     figure = new_figure(4.2)
     shown = plot_ttft_over_arrival(figure.subplots(), result.requests)
     total = int(is_finished(result.requests).sum())
-    note(figure, [_shown_note(shown, total, "finished requests"), *_origin_notes(result)])
+    note(figure, [_shown_note(shown, total, "finished requests", "evenly"), *_origin_notes(result)])
     return figure
 
 
@@ -103,7 +103,7 @@ def step_time(result: RunResult) -> Figure:
     figure = new_figure(4.4)
     shown = plot_step_times(figure.subplots(), result.steps)
     total = len(result.steps["step"])
-    note(figure, [_shown_note(shown, total, "steps"), *_origin_notes(result)])
+    note(figure, [_shown_note(shown, total, "steps", "prefill in half of them if so many have it"), *_origin_notes(result)])
     return figure
 
 
@@ -112,10 +112,10 @@ def _finished_note(result: RunResult) -> str:
     return f"{int(finished.sum()):,} finished of {len(finished):,} requests"
 
 
-def _shown_note(shown: int, total: int, what: str) -> str:
+def _shown_note(shown: int, total: int, what: str, how: str) -> str:
     if shown == total:
         return f"{what}: {total:,}"
-    return f"{what}: {shown:,} shown of {total:,}, evenly"
+    return f"{what}: {shown:,} shown of {total:,}, {how}"
 
 
 def _replicas(count: int) -> str:

@@ -8,7 +8,7 @@ from matplotlib.colors import Normalize
 
 from sim.metrics import step_length_s
 from sim.plots.sampling import evenly
-from sim.plots.style import COLOUR_MAP, MAX_POINTS, marker_area, plain_numbers, say_empty
+from sim.plots.style import COLOUR_MAP, MAX_POINTS, log_ticks, marker_area, plain_numbers, say_empty
 from sim.run_result import Columns
 
 FloatArray = npt.NDArray[np.float64]
@@ -20,8 +20,9 @@ _FAR = 30
 def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
     """A point a step: its time in ms against its tokens, coloured by the share that is prefill.
 
-    Shown are at most so many steps, evenly through their order by tokens, so the largest and the
-    smallest batches are there. Returns how many.
+    Shown are at most so many steps, half of them with prefill where there are many of both: steps
+    of pure decode would otherwise crowd out the rest. Evenly through their order by tokens, so the
+    largest and the smallest batches are there. Returns how many.
     """
     ax.set_xlabel("tokens computed in the step")
     ax.set_ylabel("step time (ms)")
@@ -29,7 +30,7 @@ def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
         say_empty(ax, "no steps")
         return 0
     length_ms = 1e3 * step_length_s(steps)
-    shown = evenly(np.lexsort((length_ms, steps["num_tokens"])), at_most)
+    shown = _choose(steps, length_ms, at_most)
     tokens = np.maximum(steps["num_tokens"][shown], 1)
     percent = 100 * steps["num_prefill_tokens"][shown] / tokens
     ax.scatter(
@@ -51,13 +52,23 @@ def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
     return len(shown)
 
 
+def _choose(steps: Columns, length_ms: FloatArray, at_most: int) -> npt.NDArray[np.intp]:
+    order = np.lexsort((length_ms, steps["num_tokens"]))
+    has_prefill = steps["num_prefill_tokens"][order] > 0
+    prefill, decode = order[has_prefill], order[~has_prefill]
+    half = at_most // 2
+    num_prefill = min(len(prefill), max(half, at_most - len(decode)))
+    return np.concatenate([evenly(decode, at_most - num_prefill), evenly(prefill, num_prefill)])
+
+
 def _scale(ax: Axes, tokens: IntArray, length_ms: FloatArray) -> None:
     """Log where the largest is far from the smallest: a step of 1 token and one of thousands."""
     if tokens.max() > _FAR * tokens.min():
         ax.set_xscale("log", base=2)
     if length_ms.max() > _FAR * length_ms.min() > 0:
         ax.set_yscale("log")
+        log_ticks(ax.yaxis)
     else:
         ax.set_ylim(bottom=0)
+        plain_numbers(ax.yaxis)
     plain_numbers(ax.xaxis)
-    plain_numbers(ax.yaxis)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 # Okabe & Ito, "Color Universal Design" (2008): told apart with any common colour blindness.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -113,6 +113,13 @@ def needs_log(values: npt.NDArray[np.float64], factor: float = 8.0) -> bool:
 def plain_numbers(axis: Axis) -> None:
     """Ticks as 0.01, 5, 20,000: no powers of ten, no offsets."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def log_ticks(axis: Axis) -> None:
+    """Numbers at 1, 2 and 5 of each decade of a log axis that spans few of them."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    plain_numbers(axis)
 
 
 def marker_area(num_points: int) -> float:
