@@ -56,6 +56,7 @@ def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) ->
         long_prefill_token_threshold=section.long_prefill_token_threshold,
         scheduler_reserve_full_isl=section.scheduler_reserve_full_isl,
         watermark=section.watermark,
+        async_scheduling=section.async_scheduling,
     )
 
 

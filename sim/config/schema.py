@@ -26,8 +26,9 @@ class EngineSection(Section):
     """Options of each replica's engine, under vLLM's names.
 
     `num_gpu_blocks` is the KV pool as vLLM's log states it (vLLM's flag to force it is
-    `num_gpu_blocks_override`). `host_overhead_s` and `host_overhead_per_request_s` are the CPU
-    time between two steps, fixed and for each scheduled request.
+    `num_gpu_blocks_override`). `async_scheduling` decides the next step while the device runs this
+    one. `host_overhead_s` and `host_overhead_per_request_s` are the CPU time of a step, fixed and
+    for each scheduled request.
     """
 
     max_model_len: Count | None = None
@@ -40,6 +41,7 @@ class EngineSection(Section):
     long_prefill_token_threshold: Natural = 0
     scheduler_reserve_full_isl: bool = True
     watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    async_scheduling: bool = False
     block_size: Count = 16
     num_gpu_blocks: Annotated[int, Field(ge=2)] | None = None
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.92

@@ -107,6 +107,7 @@ def test_every_engine_key_reaches_the_engine() -> None:
         "long_prefill_token_threshold": 300,
         "scheduler_reserve_full_isl": False,
         "watermark": 0.25,
+        "async_scheduling": True,
         "block_size": 32,
         "num_gpu_blocks": 777,
         "enable_prefix_caching": False,
