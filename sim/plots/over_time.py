@@ -109,7 +109,8 @@ def plot_request_rates(ax: Axes, requests: Columns, bins: TimeBins) -> None:
     """Arrivals and completions a second, in each bin: apart while a backlog grows or drains."""
     arrived = bin_rates(bins.edges_s, requests["arrival_s"])
     done_s = np.where(is_finished(requests), requests["last_token_s"], np.nan)
-    bins.draw(ax, arrived, "arrived", ORANGE)
+    # An area, since in balance the two lines would lie on each other.
+    ax.stairs(arrived, bins.edges_s, fill=True, color=ORANGE, alpha=0.45, label="arrived")
     bins.draw(ax, bin_rates(bins.edges_s, done_s), "finished", PURPLE)
     _label(ax, "requests / s")
     legend_above(ax)

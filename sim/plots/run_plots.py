@@ -103,7 +103,13 @@ def step_time(result: RunResult) -> Figure:
     figure = new_figure(4.4)
     shown = plot_step_times(figure.subplots(), result.steps)
     total = len(result.steps["step"])
-    note(figure, [_shown_note(shown, total, "steps", "prefill in half of them if so many have it"), *_origin_notes(result)])
+    note(
+        figure,
+        [
+            _shown_note(shown, total, "steps", "prefill in half of them if so many have it"),
+            *_origin_notes(result),
+        ],
+    )
     return figure
 
 

@@ -1,0 +1,196 @@
+"""The run folder: what is saved comes back, the same run gives the same bytes, whole or absent."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from sim import result as result_module
+from sim.errors import ResultError
+from sim.metrics import summarise
+from sim.result import check_target, load, save
+from sim.run_result import RunResult
+from tests.sim.hand_run import hand_run
+from tests.sim.toy_run import toy_requests, toy_run
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ["config.yaml", "gaps.parquet", "requests.parquet", "steps.parquet", "summary.json"]
+
+
+def assert_same(left: RunResult, right: RunResult) -> None:
+    assert left.config == right.config
+    assert left.info == right.info
+    for name in ("requests", "steps", "gaps"):
+        a, b = getattr(left, name), getattr(right, name)
+        assert list(a) == list(b)
+        for column in a:
+            np.testing.assert_array_equal(a[column], b[column])
+            assert a[column].dtype.kind == b[column].dtype.kind
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("num_requests", [0, 1, 50])
+def test_what_is_saved_comes_back(tmp_path, num_requests):
+    run = toy_run(toy_requests(num_requests, 20.0, seed=1), num_replicas=2, until_s=2.0)
+    folder = save(run, tmp_path / "run", plots=False)
+    assert names(folder) == FILES
+    assert names(tmp_path) == ["run"]
+    assert_same(load(folder), run)
+    assert summarise(load(folder)) == summarise(run)
+
+
+def test_the_request_file_has_every_metric_of_a_request(tmp_path):
+    table = pq.read_table(save(hand_run(), tmp_path / "run", plots=False) / "requests.parquet")
+    got = {name: table.column(name).to_pylist() for name in ("ttft_s", "tpot_s", "e2e_s")}
+    assert got["ttft_s"][:3] == [1.0, 2.0, 1.0]
+    assert got["tpot_s"][0] == 2.0
+    assert got["e2e_s"][:2] == [5.0, 2.0]
+    assert all(np.isnan(got["e2e_s"][2:]))  # aborted, rejected: never happened, not zero
+
+
+def digest(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    hashes = {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    assert len(hashes) == len(FILES) + 4
+    return hashes
+
+
+SAVE_IN_ANOTHER_PROCESS = """
+import sys
+from sim.result import save
+from tests.sim.toy_run import toy_requests, toy_run
+save(toy_run(toy_requests(60, 20.0, seed=2), num_replicas=2, num_gpu_blocks=60), sys.argv[1])
+"""
+
+
+def test_the_same_run_gives_the_same_bytes_under_another_hash_seed_and_settings(tmp_path):
+    run = toy_run(toy_requests(60, 20.0, seed=2), num_replicas=2, num_gpu_blocks=60)
+    here = digest(save(run, tmp_path / "here"))
+    (tmp_path / "matplotlibrc").write_text("font.size: 30\nsavefig.dpi: 40\n")
+    environment = os.environ | {
+        "PYTHONHASHSEED": "12345",
+        "PYTHONPATH": str(ROOT),
+        "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+        "TZ": "Asia/Tokyo",
+    }
+    command = [sys.executable, "-c", SAVE_IN_ANOTHER_PROCESS, str(tmp_path / "there")]
+    subprocess.run(command, env=environment, check=True, cwd=tmp_path)
+    assert digest(tmp_path / "there") == here
+
+
+def test_an_existing_folder_is_not_overwritten_unless_asked(tmp_path):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    before = (folder / "summary.json").read_bytes()
+    with pytest.raises(ResultError, match="exists already"):
+        save(toy_run([]), folder, plots=False)
+    assert (folder / "summary.json").read_bytes() == before
+    save(toy_run([]), folder, plots=False, overwrite=True)
+    assert load(folder).requests["request_id"].size == 0
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_folder_that_is_no_run_folder_is_never_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ResultError, match="is not a run folder"):
+        save(hand_run(), tmp_path, plots=False, overwrite=True)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_an_empty_folder_may_be_filled(tmp_path):
+    (tmp_path / "run").mkdir()
+    save(hand_run(), tmp_path / "run", plots=False)
+    assert names(tmp_path / "run") == FILES
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("broken", ["write_rows", "write_json"])
+def test_a_write_that_fails_in_the_middle_leaves_all_as_it_was(
+    tmp_path, monkeypatch, broken, overwrite
+):
+    if overwrite:
+        save(hand_run(), tmp_path / "run", plots=False)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def disk_is_full(path, *_):
+        path.write_text("half a file")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(result_module, broken, disk_is_full)
+    with pytest.raises(ResultError, match="No space left on device"):
+        save(toy_run([]), tmp_path / "run", plots=False, overwrite=overwrite)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert names(tmp_path) == (["run"] if overwrite else [])
+
+
+def test_ctrl_c_while_writing_leaves_no_folder(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(result_module, "write_rows", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(hand_run(), tmp_path / "run", plots=False)
+    assert names(tmp_path) == []
+
+
+def test_an_unwritable_place_is_named_before_the_run(tmp_path, monkeypatch):
+    # Root may write everywhere, so the answer of the system is put in its place.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ResultError, match="not a writable folder"):
+        check_target(tmp_path / "run")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ResultError, match="is a file"):
+        check_target(tmp_path / "run")
+    with pytest.raises(ResultError, match="not a writable folder"):
+        check_target(tmp_path / "run" / "below")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(tmp_path, name):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    (folder / name).unlink()
+    with pytest.raises(ResultError, match=rf"{name}: no such file; the run folder is not complete"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_a_broken_file_is_named(tmp_path, name, keep):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    whole = (folder / name).read_bytes()
+    half = whole[: int(len(whole) * keep)] if name != "config.yaml" else b"a: [1"
+    (folder / name).write_bytes(half)
+    with pytest.raises(ResultError, match=name):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 99}, "schema_version is 99, expected 1"),
+        ({"run": {}}, "section 'run' is not whole"),
+    ],
+)
+def test_a_summary_of_another_kind_is_named(tmp_path, change, message):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    path = folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ResultError, match=message):
+        load(folder)
+
+
+def test_the_config_is_yaml_in_its_own_order(tmp_path):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == {"study": {"replicas": 2}}
