@@ -66,6 +66,35 @@ class ContentHashes:
             start += num_tokens
             prefix = base + num_tokens
 
+    def extents(
+        self, first_block: int, end_block: int, block_size: int
+    ) -> list[tuple[BlockHash, int, int]]:
+        """The blocks `first_block` to `end_block` (exclusive) as `(base, first, end)` extents.
+
+        A block belongs to the piece in which it ends. Two blocks are equal exactly if base and
+        block number are: a base stands for everything before its piece.
+        """
+        extents: list[tuple[BlockHash, int, int]] = []
+        piece = bisect_left(self._starts, (first_block + 1) * block_size) - 1
+        while first_block < end_block:
+            piece += 1
+            is_last = piece == len(self._starts)
+            end = end_block if is_last else min(self._starts[piece] // block_size, end_block)
+            if end > first_block:
+                extents.append((self._bases[piece - 1], first_block, end))
+                first_block = end
+        return extents
+
+    @property
+    def output_base(self) -> BlockHash:
+        """Base of the piece that the request generates itself."""
+        return self._bases[-1]
+
+    @property
+    def bases(self) -> list[BlockHash]:
+        """Bases of all pieces, the output's last."""
+        return self._bases
+
     def prefix_hash(self, num_tokens: int) -> BlockHash:
         """Hash of the first `num_tokens` (>= 1) tokens."""
         piece = bisect_left(self._starts, num_tokens) - 1

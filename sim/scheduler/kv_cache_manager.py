@@ -3,10 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from sim.scheduler.block_pool import BlockPool, BlockPoolError
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.request import Request, RequestStatus
+
+
+class KVCache(Protocol):
+    """What the scheduler asks of a KV cache manager; what the calls do is said below.
+
+    The hits of `get_computed_blocks` are for `allocate_slots` alone; others may ask their number.
+    """
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that nobody holds."""
+        ...
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that requests hold."""
+        ...
+
+    def get_block_ids(self, request: Request) -> list[int]:
+        """The request's blocks, in the order of its tokens; empty if blocks have no ids."""
+        ...
+
+    def get_computed_blocks(self, request: Request) -> Any:
+        """Cached full blocks that begin the request."""
+        ...
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        *,
+        new_computed_blocks: Any = ...,
+        num_lookahead_tokens: int = ...,
+        full_sequence_must_fit: bool = ...,
+        has_scheduled_reqs: bool = ...,
+    ) -> list[int] | None:
+        """Slots for more tokens, or None and no change."""
+        ...
+
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        """Make full blocks findable."""
+        ...
+
+    def free(self, request: Request) -> None:
+        """Let go of all blocks of the request."""
+        ...
+
+    def check(self, requests: Iterable[Request]) -> None:
+        """Compare the books with what these (all) requests hold."""
+        ...
 
 
 class KVCacheManager:
@@ -109,6 +160,10 @@ class KVCacheManager:
         hashes = request.content.block_hashes(first, end, self.block_size)
         self.block_pool.cache_full_blocks(request.blocks[first:end], hashes)
         request.num_cached_blocks = end
+
+    def get_block_ids(self, request: Request) -> list[int]:
+        """The request's blocks, in the order of its tokens."""
+        return list(request.blocks)
 
     def free(self, request: Request) -> None:
         """Let go of all blocks of the request, its last one first in line for reuse."""

@@ -21,16 +21,16 @@ class NewRequestData:
     num_computed_tokens: int
 
     @classmethod
-    def from_request(cls, request: Request, num_computed_tokens: int) -> NewRequestData:
-        """Describe a request at its first admission; `num_computed_tokens` were found cached."""
+    def from_request(cls, request: Request, block_ids: list[int]) -> NewRequestData:
+        """Describe a request at its first admission, before its progress is advanced."""
         return cls(
             request.request_id,
             request.prompt,
             request.num_prompt_tokens,
             request.max_tokens,
             request.lora_id,
-            list(request.blocks),
-            num_computed_tokens,
+            block_ids,
+            request.num_computed_tokens,
         )
 
 

@@ -47,7 +47,8 @@ class Request:
     to `num_prompt_tokens`; empty means content of its own. `lora_id` 0 is the base model.
 
     Written by the scheduler: everything below the line "progress". `blocks` and
-    `num_cached_blocks` belong to the KV cache manager. The counters at the end only ever grow and
+    `num_cached_blocks`, or `kv_holding`, belong to the KV cache manager. `admission_index` counts
+    admissions: its order is that of the running queue. The counters at the end only ever grow and
     satisfy, at any time:
 
         num_scheduled_tokens + num_cached_tokens + num_readmission_cached_tokens
@@ -56,9 +57,11 @@ class Request:
 
     __slots__ = (
         "_content",
+        "admission_index",
         "arrival_time",
         "blocks",
         "is_prefill_chunk",
+        "kv_holding",
         "lora_id",
         "max_tokens",
         "num_cached_blocks",
@@ -112,8 +115,10 @@ class Request:
         self.num_in_flight_tokens = 0  # scheduled in steps whose results are not processed
         self.num_stale_output_tokens = 0  # of those, scheduled before the last preemption
         self.is_prefill_chunk = False  # its last scheduled piece did not reach its known end
+        self.admission_index = -1
         self.blocks: list[int] = []
         self.num_cached_blocks = 0
+        self.kv_holding: object = None
         # counters
         self.num_preemptions = 0
         self.num_scheduled_tokens = 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sim.scheduler.config import CacheConfig, SchedulerConfig
-from sim.scheduler.kv_cache_manager import KVCacheManager
+from sim.scheduler.kv_cache_manager import KVCache, KVCacheManager
 from sim.scheduler.output import (
     CachedRequestData,
     EngineCoreOutput,
@@ -53,15 +53,21 @@ class Scheduler:
     flight) and tried again before the others.
     """
 
-    def __init__(self, config: SchedulerConfig, cache_config: CacheConfig) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache_config: CacheConfig,
+        kv_cache_manager: KVCache | None = None,
+    ) -> None:
         self.config = config
         self.cache_config = cache_config
-        self.kv_cache_manager = KVCacheManager(cache_config, config)
+        self.kv_cache_manager: KVCache = kv_cache_manager or KVCacheManager(cache_config, config)
         self.requests: dict[RequestId, Request] = {}
         self.running: dict[RequestId, Request] = {}
         self.waiting: RequestQueue = create_request_queue(config.policy)
         self.skipped_waiting: RequestQueue = create_request_queue(config.policy)
         self.finished_req_ids: list[RequestId] = []
+        self._num_admissions = 0
 
     # From outside -------------------------------------------------------------------------
 
@@ -283,6 +289,8 @@ class Scheduler:
             return False
         queue.pop_request()
         self.running[request.request_id] = request
+        request.admission_index = self._num_admissions
+        self._num_admissions += 1
         if request.status is RequestStatus.PREEMPTED:
             step.resumed.append(request)
             request.num_readmission_cached_tokens += num_cached
@@ -291,7 +299,7 @@ class Scheduler:
             request.num_cached_tokens = num_cached
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_cached
-        step.take(request, num_new_tokens, request.blocks)
+        step.take(request, num_new_tokens, self.kv_cache_manager.get_block_ids(request))
         step.token_budget -= num_new_tokens
         step.input_budget -= num_new_tokens + config.max_num_new_slots_for_drafting
         if num_padding:
@@ -331,12 +339,12 @@ class Scheduler:
         cached = CachedRequestData(resumed_req_ids={r.request_id for r in step.resumed})
         for request in (*step.running, *step.resumed):
             cached.req_ids.append(request.request_id)
-            cached.new_block_ids.append(list(step.new_blocks[request.request_id]))
+            cached.new_block_ids.append(step.new_blocks[request.request_id])
             cached.num_computed_tokens.append(request.num_computed_tokens)
         finished, self.finished_req_ids = self.finished_req_ids, []
         return SchedulerOutput(
             scheduled_new_reqs=[
-                NewRequestData.from_request(request, request.num_computed_tokens)
+                NewRequestData.from_request(request, step.new_blocks[request.request_id])
                 for request in step.new
             ],
             scheduled_cached_reqs=cached,
@@ -371,6 +379,16 @@ class Scheduler:
         Requests without an entry got none. Tokens beyond a stop are dropped. Finished requests
         are freed. Returns the tokens that each request got and why it ended, in scheduled order.
         """
+        outputs = self._process_output(output, num_sampled_tokens)
+        for result in outputs:
+            if result.finish_reason is not None:
+                self._free_stopped(self.requests[result.request_id])
+        return outputs
+
+    def _process_output(
+        self, output: SchedulerOutput, num_sampled_tokens: Mapping[RequestId, int]
+    ) -> list[EngineCoreOutput]:
+        """Append the tokens of a step; requests that stop get their status, nothing is freed."""
         outputs: list[EngineCoreOutput] = []
         for request_id, num_scheduled in output.num_scheduled_tokens.items():
             request = self.requests.get(request_id)
@@ -390,9 +408,6 @@ class Scheduler:
             outputs.append(
                 EngineCoreOutput(request_id, num_new, request.status.value if stopped else None)
             )
-        for result in outputs:
-            if result.finish_reason is not None:
-                self._free_stopped(self.requests[result.request_id])
         return outputs
 
     def _reject_drafts(self, request: Request, num_rejected: int) -> None:
