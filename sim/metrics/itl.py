@@ -100,23 +100,33 @@ def _regular_gaps_by_step(requests: Columns, steps: Columns, gaps: Columns) -> I
     """
     order = _replica_order(steps)
     marks = np.zeros(len(order) + 1, dtype=np.int64)
-    for replica in np.unique(requests["replica"]):
+    start = 0
+    for replica in np.unique(steps["replica"]):
         rows = order[steps["replica"][order] == replica]
-        start = int(np.searchsorted(steps["replica"][order], replica))
-        end_s = np.asarray(steps["end_s"], dtype=np.float64)[rows]
-        mine = requests["replica"] == replica
-        gap_here = gaps["replica"] == replica
-        gap_row = np.searchsorted(steps["step"][rows], gaps["step"][gap_here])
-        before_gap_s = end_s[gap_row] - gaps["gap_s"][gap_here]
-        begins = np.concatenate([_nearest(end_s, requests["first_token_s"][mine]), gap_row])
-        ends = np.concatenate(
-            [_nearest(end_s, requests["last_token_s"][mine]), _nearest(end_s, before_gap_s)]
-        )
-        np.add.at(marks, start + begins + 1, 1)
-        np.subtract.at(marks, start + ends + 1, 1)
+        here = marks[start : start + len(rows) + 1]
+        mine, my_gaps = _of_replica(requests, replica), _of_replica(gaps, replica)
+        _mark_stretches(here, steps["step"][rows], steps["end_s"][rows], mine, my_gaps)
+        start += len(rows)
     by_step = np.empty(len(order), dtype=np.int64)
     by_step[order] = np.cumsum(marks[:-1])
     return by_step
+
+
+def _of_replica(rows: Columns, replica: int) -> Columns:
+    mine = rows["replica"] == replica
+    return {name: column[mine] for name, column in rows.items()}
+
+
+def _mark_stretches(
+    marks: IntArray, step: IntArray, end_s: FloatArray, requests: Columns, gaps: Columns
+) -> None:
+    """Add one replica's marks, in place; `step` and `end_s` are its steps in order."""
+    gap_row = np.searchsorted(step, gaps["step"])
+    token_before_s = end_s[gap_row] - gaps["gap_s"]
+    begins = [_nearest(end_s, requests["first_token_s"]), gap_row]
+    ends = [_nearest(end_s, requests["last_token_s"]), _nearest(end_s, token_before_s)]
+    np.add.at(marks, np.concatenate(begins) + 1, 1)
+    np.subtract.at(marks, np.concatenate(ends) + 1, 1)
 
 
 def _nearest(ascending: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:

@@ -62,13 +62,11 @@ def latency_cdf(result: RunResult) -> Figure:
 
 def over_time(result: RunResult) -> Figure:
     """Running, waiting, KV usage, output rate, arrivals and completions over simulated time."""
-    figure = new_figure(8.6)
-    axes = figure.subplots(5, 1, sharex=True)
     replicas, steps = result.info.replicas, result.steps
     if not len(steps["step"]):
-        for ax in axes:
-            say_empty(ax, "no steps")
-        return figure
+        return _no_steps(result)
+    figure = new_figure(8.6)
+    axes = figure.subplots(5, 1, sharex=True)
     states, rates = time_bins(steps, _STATE_BINS), time_bins(steps, _num_rate_bins(result))
     plot_running(axes[0], steps, states, len(replicas))
     plot_waiting(axes[1], steps, states, len(replicas))
@@ -80,6 +78,13 @@ def over_time(result: RunResult) -> Figure:
     figure.align_ylabels(axes)
     widths = f"means over {states.width_s:.3g} s, rates over {rates.width_s:.3g} s"
     note(figure, [f"{_replicas(len(replicas))}, {widths}", *_origin_notes(result)])
+    return figure
+
+
+def _no_steps(result: RunResult) -> Figure:
+    figure = new_figure(3.0)
+    say_empty(figure.subplots(), "no steps: nothing ran")
+    note(figure, [_finished_note(result), *_origin_notes(result)])
     return figure
 
 
@@ -106,7 +111,7 @@ def step_time(result: RunResult) -> Figure:
     note(
         figure,
         [
-            _shown_note(shown, total, "steps", "prefill in half of them if so many have it"),
+            _shown_note(shown, total, "steps", "decode thinned most"),
             *_origin_notes(result),
         ],
     )

@@ -165,6 +165,18 @@ def test_a_check_that_can_not_apply_is_left_out():
     assert "number of gaps" not in names
 
 
+@pytest.mark.parametrize(
+    ("partial", "ahead", "ok"),
+    [(True, 10, True), (True, 17, False), (True, -1, False), (False, 1, False)],
+)
+def test_only_a_stopped_run_may_have_a_step_under_way(partial, ahead, ok):
+    run = hand_run()  # 2 replicas of max_num_batched_tokens 8
+    run.requests["num_scheduled_tokens"][2] += ahead
+    run = dataclasses.replace(run, info=dataclasses.replace(run.info, partial=partial))
+    outcome = next(o for o in check_run(run) if o.name == "work done")
+    assert outcome.ok is ok
+
+
 def test_a_saved_folder_passes(tmp_path):
     outcomes = check_dir(save(preempting_run(), tmp_path / "run", plots=False))
     assert all(outcome.ok for outcome in outcomes)
