@@ -7,18 +7,22 @@ another study of it, so then nothing is compared.
 
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from calibration import CostModel
+from calibration import CostModel, GpuSpec, ModelSpec
 from sim.config.resolved import EngineConfig
 from sim.errors import StudyError
 from traces import Trace
 
+_VERIFIED = ("trace", "model", "hardware", "cost_model", "engine")
 _ADVICE = "delete the provenance section to run it as it is now"
 
 
-def provenance(trace: Trace, cost_model: CostModel, engine: EngineConfig) -> dict[str, Any]:
+def provenance(
+    trace: Trace, model: ModelSpec, gpu: GpuSpec, cost_model: CostModel, engine: EngineConfig
+) -> dict[str, Any]:
     """Return the section as plain values."""
     cost = cost_model.provenance
     return {
@@ -33,6 +37,8 @@ def provenance(trace: Trace, cost_model: CostModel, engine: EngineConfig) -> dic
             "content_sha256": trace.content_sha256,
             "file_sha256": trace.source.sha256,
         },
+        "model": asdict(model),
+        "hardware": asdict(gpu),
         "cost_model": {
             "label": cost.label,
             "calibrated": cost.calibrated,
@@ -54,7 +60,7 @@ def verify(saved: Mapping[str, object], now: Mapping[str, Any], source: str) -> 
     Raises:
         StudyError: something is not what it was; the message names it and both values.
     """
-    for section in ("trace", "cost_model", "engine"):
+    for section in _VERIFIED:
         kept = saved.get(section)
         if not isinstance(kept, Mapping):
             raise StudyError(f"{source}: provenance.{section}: missing or not a mapping; {_ADVICE}")

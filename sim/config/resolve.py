@@ -53,7 +53,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
     streams = Streams(file.seed)
     policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
     trace = resolve_trace(file.trace, streams)
-    made_of = provenance(trace, cost_model, engine)
+    made_of = provenance(trace, model, gpu, cost_model, engine)
     return ResolvedStudy(
         name=file.name,
         seed=file.seed,

@@ -2,10 +2,10 @@
 
 import json
 import os
-import signal
+import pty
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -246,22 +246,90 @@ def test_requests_that_cannot_fit_are_counted_beside_those_that_ran(
     assert any("max_model_len is 220" in warning for warning in summary["run"]["warnings"])
 
 
-def test_ctrl_c_keeps_partial_results_marked_as_such(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*HEADWAY, "run", "--no-plots", "--out", "part"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(3.0)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
-    assert "PARTIAL" in stdout
-    assert "interrupted; partial results are in part" in stderr
+INTERRUPTING_ROUTER = """
+import os, signal
+
+class Interrupting:
+    seen = 0
+
+    def route(self, request, replicas):
+        self.seen += 1
+        if self.seen == 25:
+            os.kill(os.getpid(), signal.SIGINT)
+        return replicas[self.seen % len(replicas)].replica_id
+"""
+
+
+def test_ctrl_c_keeps_partial_results_marked_as_such(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "ctrl_c.py").write_text(INTERRUPTING_ROUTER)
+    done = headway(
+        tmp_path, "run", str(study), "--out", "part",
+        "--replicas", "2", "--set", "router=ctrl_c:Interrupting",
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "PARTIAL" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "headway: interrupted; partial results are in part, marked as such" in done.stderr
     summary = json.loads((tmp_path / "part" / "summary.json").read_text())
     assert summary["run"]["partial"] is True
-    assert summary["requests"]["finished_requests"] > 0
+    counts = summary["requests"]
+    assert counts["arrived_requests"] == 25
+    assert counts["finished_requests"] + counts["unfinished_requests"] == 25
+    assert headway(tmp_path, "check", "part").returncode == 0
+
+
+def test_until_stops_with_requests_unfinished(tmp_path: Path, study: Path) -> None:
+    done = headway(tmp_path, "run", str(study), "--no-plots", "--json", "--set", "until_s=0.5")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["requests"]["unfinished_requests"] > 0
+    assert summary["run"]["partial"] is False
+
+
+def test_a_closed_loop_runs_its_rounds(tmp_path: Path, study: Path) -> None:
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--json",
+        "--set", "load={mode: closed, concurrency: 4, rounds: 5, client_delay_s: 0.1}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["requests"]["finished_requests"] == 20
+    assert headway(tmp_path, "check", "runs/small").returncode == 0
+
+
+def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path, study: Path) -> None:
+    done = subprocess.run(
+        f"{' '.join(HEADWAY)} run {study} --no-plots | head -n 1",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Latency" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_progress_is_drawn_on_a_terminal_with_time_requests_and_speed(tmp_path: Path) -> None:
+    """A pseudo-terminal stands for the user's; the table still goes to stdout alone."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*HEADWAY, "run", "--no-plots", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm", "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    )
+    os.close(slave)
+    drawn = b""
+    try:
+        while chunk := os.read(master, 65536):
+            drawn += chunk
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    out, _ = process.communicate(timeout=60)
+    os.close(master)
+    assert process.returncode == 0
+    assert re.search(rb"of 2,500 requests, [\d,]+ s simulated, [\d,]+ requests/s", drawn)
+    json.loads(out)

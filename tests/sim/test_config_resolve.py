@@ -1,5 +1,6 @@
 """From a checked study file to what a run needs: defaults, cross checks, provenance."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,28 @@ def test_a_trace_that_changed_since_is_refused(tmp_path: Path) -> None:
     assert load_study(file).config == study.config
     trace_file(tmp_path, 45)
     with pytest.raises(StudyError, match=r"provenance\.trace\.content_sha256: it was .* is .* now"):
+        load_study(file)
+
+
+def test_a_model_that_changed_since_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "config.json"
+    sizes = {
+        "model_type": "llama",
+        "num_hidden_layers": 4,
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "intermediate_size": 1024,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+        "torch_dtype": "bfloat16",
+    }
+    model.write_text(json.dumps(sizes))
+    study = resolved(model=str(model), cost_model={"kind": "constant", "step_s": 0.01})
+    file = saved(study, tmp_path)
+    assert load_study(file).config == study.config
+    model.write_text(json.dumps({**sizes, "intermediate_size": 2048}))
+    with pytest.raises(StudyError, match=r"provenance\.model\.intermediate_size: it was 1024 when"):
         load_study(file)
 
 
