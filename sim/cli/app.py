@@ -152,3 +152,36 @@ def replay(
     from sim.cli.conformance_command import replay_cases
 
     raise typer.Exit(replay_cases(file, emit))
+
+
+@conformance_app.command()
+def record(
+    python: Annotated[Path, typer.Option(help="A Python that has vLLM.")],
+    out: Annotated[Path, typer.Option(help="Cases to write; .gz is compressed.")],
+    family: Annotated[list[str] | None, typer.Option(help="Again for more; all if none.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Cases of each family.")] = 20,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    workloads: Annotated[
+        Path | None, typer.Option(help="Take the workloads from this file of cases instead.")
+    ] = None,
+    scheduler: Annotated[str, typer.Option(help="vllm, or a class as module:Class.")] = "vllm",
+) -> None:
+    """Have an installed vLLM decide random workloads; exit 1 if it failed on one."""
+    from sim.cli.conformance_command import record_again, record_cases
+
+    if workloads is not None:
+        raise typer.Exit(record_again(python, out, workloads, scheduler))
+    raise typer.Exit(record_cases(python, out, family or [], count, seed, scheduler))
+
+
+@conformance_app.command()
+def shrink(
+    file: Annotated[Path, typer.Argument(help="Recorded cases.")],
+    python: Annotated[Path, typer.Option(help="A Python that has vLLM.")],
+    out: Annotated[Path, typer.Option(help="Small cases to write; .gz is compressed.")],
+    scheduler: Annotated[str, typer.Option(help="vllm, or a class as module:Class.")] = "vllm",
+) -> None:
+    """Make every case that our scheduler decides differently small; exit 1 if there is one."""
+    from sim.cli.conformance_command import shrink_differing
+
+    raise typer.Exit(shrink_differing(python, file, out, scheduler))

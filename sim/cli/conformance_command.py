@@ -1,10 +1,22 @@
-"""`headway conformance replay`."""
+"""`headway conformance replay`, `record` and `shrink`."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import typer
 
-from sim.conformance import ConformanceReport, replay_file
+from sim.conformance import (
+    Case,
+    ConformanceError,
+    ConformanceReport,
+    read_cases,
+    replay_file,
+    write_cases,
+)
+from sim.conformance.families import FAMILIES
+from sim.conformance.record import Recorder
+from sim.conformance.shrink import shrink_case
+from sim.conformance.workloads import make_workloads
 
 
 def replay_cases(file: Path, emit: Path | None) -> int:
@@ -30,3 +42,48 @@ def count_lines(report: ConformanceReport) -> list[str]:
     uncompared = len(report.outcomes) - report.num_compared
     note = f" ({uncompared} cases carry no steps to compare with)" if uncompared else ""
     return [*lines, f"{report.num_identical} of {report.num_compared} identical{note}"]
+
+
+def record_cases(
+    python: Path, out: Path, families: Sequence[str], count: int, seed: int, scheduler: str
+) -> int:
+    """Draw workloads, have vLLM decide them, write the cases; 1 if vLLM failed on one."""
+    drawn = [case for f in families or FAMILIES for case in make_workloads(f, count, seed)]
+    return _record(python, out, drawn, scheduler)
+
+
+def record_again(python: Path, out: Path, source: Path, scheduler: str) -> int:
+    """The same for the workloads of a file, whatever steps it gives."""
+    return _record(python, out, list(read_cases(source)), scheduler)
+
+
+def _record(python: Path, out: Path, workloads: Sequence[Case], scheduler: str) -> int:
+    with Recorder(python, scheduler) as recorder:
+        version = recorder.vllm_version
+        recorded = list(_answers(recorder, workloads))
+    write_cases(out, recorded)
+    typer.echo(f"{len(recorded)} cases decided by vLLM {version} written to {out}")
+    return 0 if len(recorded) == len(workloads) else 1
+
+
+def _answers(recorder: Recorder, workloads: Iterable[Case]) -> Iterator[Case]:
+    for workload in workloads:
+        try:
+            yield recorder.record(workload)
+        except ConformanceError as error:
+            typer.echo(str(error), err=True)
+
+
+def shrink_differing(python: Path, file: Path, out: Path, scheduler: str) -> int:
+    """Shrink every case of a file that differs from ours; 1 if there was one."""
+    differing = {o.name for o in replay_file(file).outcomes if o.difference is not None}
+    cases = [case for case in read_cases(file) if case["name"] in differing]
+    if not cases:
+        typer.echo("no case differs")
+        return 0
+    with Recorder(python, scheduler) as recorder:
+        small = [shrink_case(case, recorder.record) for case in cases]
+    write_cases(out, small)
+    for case in small:
+        typer.echo(f"{case['name']}: {len(case['requests'])} requests, {len(case['steps'])} steps")
+    return 1

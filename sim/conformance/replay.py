@@ -13,10 +13,9 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import Request
+from sim.vllm_adapter.tokens import STOP_TOKEN_SEGMENT
 
 SchedulerFactory = Callable[[SchedulerConfig, CacheConfig], SchedulerInterface]
-
-STOP_TOKEN_SEGMENT = "stop token"
 
 # A request that outgrows the pool alone preempts itself for ever: nothing ends such a replay.
 _MAX_ITERATIONS = 1_000_000
