@@ -57,9 +57,8 @@ class ContentHashes:
         self._bases: list[BlockHash] = []
         start = 0
         prefix = lora_id  # the root: what an empty prefix hashes to
-        for segment_id, num_tokens in (*prompt, (output_segment_id, 0)):
-            if num_tokens == 0 and segment_id != output_segment_id:
-                continue
+        known = (segment for segment in prompt if segment[1])
+        for segment_id, num_tokens in (*known, (output_segment_id, 0)):
             base = _piece_base(prefix, segment_id)
             self._starts.append(start)
             self._bases.append(base)
