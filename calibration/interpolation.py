@@ -76,3 +76,24 @@ class Grid:
         if j == last:
             return y1 + max(slope, 0.0) * (column - self.columns[last])
         return y0 + slope * (column - self.columns[left])
+
+
+class Box:
+    """Trilinear interpolation of a full table of times over (layer, row axis, column axis).
+
+    Outside the layers' axis the first or the last layer holds; within a layer it behaves as
+    `Grid` does.
+    """
+
+    def __init__(self, layers: Sequence[float], grids: Sequence[Grid]) -> None:
+        self.layers = [float(value) for value in layers]
+        self._grids = list(grids)
+
+    def at(self, layer: float, row: float, column: float) -> float:
+        """Return the value at one point, from its two neighbouring layers only."""
+        i = bisect_right(self.layers, layer) - 1
+        if i < 0 or i == len(self.layers) - 1:
+            return self._grids[max(i, 0)].at(row, column)
+        low = self._grids[i].at(row, column)
+        share = (layer - self.layers[i]) / (self.layers[i + 1] - self.layers[i])
+        return low + share * (self._grids[i + 1].at(row, column) - low)

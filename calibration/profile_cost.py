@@ -7,11 +7,11 @@ import numpy as np
 
 from calibration.cost_model import CostProvenance, FloatArray
 from calibration.gpu_spec import GpuSpec
-from calibration.interpolation import Grid, Line
+from calibration.interpolation import Box, Grid, Line
 from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, read_profile
 from calibration.profile_match import check_match, check_plausible
-from calibration.profile_tables import CurveTable, GridTable
+from calibration.profile_tables import BoxTable, CurveTable, GridTable
 from calibration.step_shape import StepShape, decode_shape
 
 _US = 1e-6
@@ -21,8 +21,12 @@ _VECTOR_FROM = 8  # below it, the scalar path is quicker than numpy's fixed cost
 class ProfileCost:
     """Interpolates a profile's tables, linearly.
 
-    time = dense(num_tokens) + logits(max(num_logits, 1))
-         + decode_attention(num_decodes, mean context) + sum of prefill_attention(chunk) + overhead
+    time = dense(num_tokens) + logits(max(num_logits, 1)) + attention + overhead
+
+    attention is decode_attention(num_decodes, mean context) where all pieces are of one token,
+    else the sum of prefill_attention(chunk), less a launch for every piece after the first, plus
+    what the decodes add: decode_beside_chunks where it was measured, else decode_attention less
+    a launch.
 
     A step beyond the tables is still computed (the last line goes on) and `out_of_range` says so;
     the run counts such steps and reports them.
@@ -34,6 +38,8 @@ class ProfileCost:
         self._logits = _line(profile.logits)
         self._prefill = _grid(profile.prefill_attention)
         self._decode = _grid(profile.decode_attention)
+        self._beside = _box(profile.decode_beside_chunks)
+        self._launch_s = profile.attention_launch_us * _US
         self._overhead_s = profile.step_overhead_us * _US
         # The line over contexts of each batch size met so far; a pure function of the table.
         self._decode_lines: dict[int, Line] = {}
@@ -60,10 +66,10 @@ class ProfileCost:
         """Return the interpolated device time of one step."""
         num_tokens, num_logits, num_decodes, context, chunks = shape
         total_s = self._dense.at(num_tokens) + self._logits.at(max(num_logits, 1))
-        if num_decodes:
+        if chunks:
+            total_s += self._attention_with_chunks_s(num_decodes, context, chunks)
+        elif num_decodes:
             total_s += self._decode_line(num_decodes).at(context / num_decodes)
-        for new, computed in chunks:
-            total_s += self._prefill.at(new, computed)
         return total_s + self._overhead_s
 
     def decode_times_s(
@@ -86,6 +92,9 @@ class ProfileCost:
     def out_of_range(self, shape: StepShape) -> str | None:
         """Return why the step lies beyond the measured tables, None if it does not."""
         profile = self.profile
+        most = profile.max_decode_context_tokens
+        if most is not None and shape.decode_context_tokens > most:
+            return f"decode context {shape.decode_context_tokens:g} in all is above {most:g}"
         reason = _beyond("num_tokens", shape.num_tokens, profile.dense.axis)
         if reason is None and shape.num_logits:
             reason = _beyond("num_logits", shape.num_logits, profile.logits.axis)
@@ -101,6 +110,19 @@ class ProfileCost:
             reason = _beyond("new tokens of a chunk", new, prefill.rows)
             reason = reason or _beyond("computed tokens of a chunk", computed, prefill.columns)
         return reason
+
+    def _attention_with_chunks_s(
+        self, num_decodes: int, context: int, chunks: tuple[tuple[int, int], ...]
+    ) -> float:
+        total_s = -self._launch_s * (len(chunks) - 1)
+        for new, computed in chunks:
+            total_s += self._prefill.at(new, computed)
+        if not num_decodes:
+            return total_s
+        mean = context / num_decodes
+        if self._beside is None:
+            return total_s + (self._decode_line(num_decodes).at(mean) - self._launch_s)
+        return total_s + self._beside.at(sum(new for new, _ in chunks), num_decodes, mean)
 
     def _decode_line(self, num_decodes: int) -> Line:
         line = self._decode_lines.get(num_decodes)
@@ -143,6 +165,16 @@ def _line(table: CurveTable) -> Line:
 def _grid(table: GridTable) -> Grid:
     times_s = [[time_us * _US for time_us in row] for row in table.time_us]
     return Grid(table.rows, table.columns, times_s)
+
+
+def _box(table: BoxTable | None) -> Box | None:
+    if table is None:
+        return None
+    grids = [
+        Grid(table.rows, table.columns, [[time_us * _US for time_us in row] for row in layer])
+        for layer in table.time_us
+    ]
+    return Box(table.layers, grids)
 
 
 def _beyond(what: str, value: float, axis: tuple[float, ...]) -> str | None:

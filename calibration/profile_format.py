@@ -1,9 +1,9 @@
-"""The measured-profile file: one JSON object, schema version 1.
+"""The measured-profile file: one JSON object, schema version 1 or 2.
 
 All times are microseconds of device time for one step through the whole model (all layers) on one
 GPU of the tensor-parallel group.
 
-- `format`: "headway-profile"; `schema_version`: 1.
+- `format`: "headway-profile"; `schema_version`: 1, or 2 if an entry marked (2) is there.
 - `provenance`: what was measured, and on what; see `ProfileProvenance`.
 - `tables`:
   - `dense` over `num_tokens`: everything whose cost is set by the tokens of the batch: embedding,
@@ -11,8 +11,15 @@ GPU of the tensor-parallel group.
   - `logits` over `num_logits`: lm_head and sampler;
   - `prefill_attention` over `new_tokens` x `computed_tokens`: attention of one chunk;
   - `decode_attention` over `num_decodes` x `mean_context`: attention of all one-token pieces;
-    contexts count the new token.
+    contexts count the new token;
+  - `decode_beside_chunks` (2, optional) over `new_tokens` (of all chunks) x `num_decodes` x
+    `mean_context`: what the one-token pieces add to a batch that has chunks too; without it they
+    cost what `decode_attention` says. Engines run such batches with another kernel.
 - `step_overhead_us`: fixed time of each step.
+- `attention_launch_us` (2, optional): the fixed part of every entry of the attention tables; a
+  step pays it once, as all its pieces run in one launch a layer.
+- `max_decode_context_tokens` (2, optional): the most KV entries of one step among the measured
+  points of `decode_attention`; cells beyond it were extrapolated when the file was made.
 - `fit` (optional): residuals and held-out errors, any JSON; carried into every result.
 """
 
@@ -24,16 +31,18 @@ from typing import Any
 
 from calibration.errors import CalibrationError
 from calibration.profile_tables import (
+    BoxTable,
     CurveTable,
     GridTable,
     check_keys,
     number,
+    parse_box,
     parse_curve,
     parse_grid,
 )
 
 FORMAT = "headway-profile"
-SCHEMA_VERSION = 1
+SCHEMA_VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class ProfileProvenance:
     notes: str = ""
 
 
+_BESIDE = "decode_beside_chunks"
+_SECOND_ENTRIES = ("attention_launch_us", "max_decode_context_tokens")
 _OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes")
 _REQUIRED_PROVENANCE = tuple(
     item.name for item in fields(ProfileProvenance) if item.name not in _OPTIONAL_PROVENANCE
@@ -87,23 +98,35 @@ class Profile:
     prefill_attention: GridTable
     decode_attention: GridTable
     step_overhead_us: float = 0.0
+    decode_beside_chunks: BoxTable | None = None
+    attention_launch_us: float = 0.0
+    max_decode_context_tokens: float | None = None
     fit: dict[str, Any] = field(default_factory=dict)
     path: str = ""
     sha256: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as it stands in a file."""
+        tables = {
+            "dense": self.dense.to_json(),
+            "logits": self.logits.to_json(),
+            "prefill_attention": self.prefill_attention.to_json(),
+            "decode_attention": self.decode_attention.to_json(),
+        }
+        added: dict[str, Any] = {}
+        if self.decode_beside_chunks is not None:
+            tables["decode_beside_chunks"] = self.decode_beside_chunks.to_json()
+        if self.attention_launch_us:
+            added["attention_launch_us"] = self.attention_launch_us
+        if self.max_decode_context_tokens is not None:
+            added["max_decode_context_tokens"] = self.max_decode_context_tokens
         return {
             "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 2 if added or self.decode_beside_chunks is not None else 1,
             "provenance": asdict(self.provenance),
-            "tables": {
-                "dense": self.dense.to_json(),
-                "logits": self.logits.to_json(),
-                "prefill_attention": self.prefill_attention.to_json(),
-                "decode_attention": self.decode_attention.to_json(),
-            },
+            "tables": tables,
             "step_overhead_us": self.step_overhead_us,
+            **added,
             "fit": self.fit,
         }
 
@@ -129,17 +152,18 @@ def read_profile(path: str | Path) -> Profile:
 
 def parse_profile(document: Any, where: str, sha256: str = "") -> Profile:
     """Return the profile in a parsed JSON document; `where` names it in messages."""
-    _check_schema(document, where)
+    is_second = _schema_version(document, where) == 2
     entries = check_keys(
         document,
         where,
         required=("format", "schema_version", "provenance", "tables", "step_overhead_us"),
-        optional=("fit",),
+        optional=("fit", *(_SECOND_ENTRIES if is_second else ())),
     )
-    names = ("dense", "logits", "prefill_attention", "decode_attention")
-    tables = check_keys(entries["tables"], f"{where}: tables", required=names)
     at = f"{where}: tables"
-    return Profile(
+    names = ("dense", "logits", "prefill_attention", "decode_attention")
+    second = (_BESIDE,) if is_second else ()
+    tables = check_keys(entries["tables"], at, required=names, optional=second)
+    profile = Profile(
         provenance=_parse_provenance(entries["provenance"], f"{where}: provenance"),
         dense=parse_curve(tables["dense"], f"{at}.dense", "num_tokens"),
         logits=parse_curve(tables["logits"], f"{at}.logits", "num_logits"),
@@ -150,21 +174,58 @@ def parse_profile(document: Any, where: str, sha256: str = "") -> Profile:
             tables["decode_attention"], f"{at}.decode_attention", "num_decodes", "mean_context"
         ),
         step_overhead_us=_overhead(entries["step_overhead_us"], f"{where}: step_overhead_us"),
+        decode_beside_chunks=_beside(tables.get(_BESIDE), f"{at}.{_BESIDE}"),
+        attention_launch_us=_overhead(
+            entries.get("attention_launch_us", 0), f"{where}: attention_launch_us"
+        ),
+        max_decode_context_tokens=_most(
+            entries.get("max_decode_context_tokens"), f"{where}: max_decode_context_tokens"
+        ),
         fit=_fit(entries.get("fit"), f"{where}: fit"),
         path=where,
         sha256=sha256,
     )
+    _check_launch(profile, where)
+    return profile
 
 
-def _check_schema(document: Any, where: str) -> None:
+def _schema_version(document: Any, where: str) -> int:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibrationError(f'{where}: not a profile; its format must be "{FORMAT}"')
     version = document.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
         raise CalibrationError(
-            f"{where}: schema_version is {version!r}; this release reads {SCHEMA_VERSION}:"
+            f"{where}: schema_version is {version!r}; this release reads"
+            f" {' and '.join(map(str, SCHEMA_VERSIONS))}:"
             " measure again, or use the release that wrote it"
         )
+    return int(version)
+
+
+def _beside(table: Any, where: str) -> BoxTable | None:
+    if table is None:
+        return None
+    return parse_box(table, where, "new_tokens", "num_decodes", "mean_context")
+
+
+def _most(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    most = number(value, where)
+    if most <= 0:
+        raise CalibrationError(f"{where}: is {most:g}; it must be above 0")
+    return most
+
+
+def _check_launch(profile: Profile, where: str) -> None:
+    """A launch that is longer than a whole entry would make a piece cost less than nothing."""
+    for table in (profile.prefill_attention, profile.decode_attention):
+        least = min(map(min, table.time_us))
+        if profile.attention_launch_us > least:
+            raise CalibrationError(
+                f"{where}: attention_launch_us: is {profile.attention_launch_us:g}, more than"
+                f" {least:g}, the least time of the attention tables"
+            )
 
 
 def _parse_provenance(value: Any, where: str) -> ProfileProvenance:

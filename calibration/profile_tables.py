@@ -42,6 +42,28 @@ class GridTable:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class BoxTable:
+    """Times over three counts: `time_us[h][i][j]` at `layers[h]`, `rows[i]`, `columns[j]`."""
+
+    layer_name: str
+    row_name: str
+    column_name: str
+    layers: tuple[float, ...]
+    rows: tuple[float, ...]
+    columns: tuple[float, ...]
+    time_us: tuple[tuple[tuple[float, ...], ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as it stands in a file."""
+        return {
+            self.layer_name: list(self.layers),
+            self.row_name: list(self.rows),
+            self.column_name: list(self.columns),
+            "time_us": [[list(row) for row in layer] for layer in self.time_us],
+        }
+
+
 def parse_curve(table: Any, where: str, axis_name: str) -> CurveTable:
     """Return a checked one-axis table; raises CalibrationError naming the entry."""
     entries = check_keys(table, where, required=(axis_name, "time_us"))
@@ -55,12 +77,22 @@ def parse_grid(table: Any, where: str, row_name: str, column_name: str) -> GridT
     entries = check_keys(table, where, required=(row_name, column_name, "time_us"))
     rows = _axis(entries[row_name], f"{where}.{row_name}")
     columns = _axis(entries[column_name], f"{where}.{column_name}")
-    lines = _list(entries["time_us"], f"{where}.time_us")
-    _check_length(lines, f"{where}.time_us", len(rows))
-    times = tuple(
-        _times(line, f"{where}.time_us[{i}]", len(columns)) for i, line in enumerate(lines)
-    )
+    times = _grid_times(entries["time_us"], f"{where}.time_us", len(rows), len(columns))
     return GridTable(row_name, column_name, rows, columns, times)
+
+
+def parse_box(table: Any, where: str, layer_name: str, row_name: str, column_name: str) -> BoxTable:
+    """Return a checked three-axis table; raises CalibrationError naming the entry."""
+    names = (layer_name, row_name, column_name)
+    entries = check_keys(table, where, required=(*names, "time_us"))
+    layers, rows, columns = (_axis(entries[name], f"{where}.{name}") for name in names)
+    grids = _list(entries["time_us"], f"{where}.time_us")
+    _check_length(grids, f"{where}.time_us", len(layers))
+    times = tuple(
+        _grid_times(grid, f"{where}.time_us[{i}]", len(rows), len(columns))
+        for i, grid in enumerate(grids)
+    )
+    return BoxTable(*names, layers, rows, columns, times)
 
 
 def check_keys(
@@ -107,6 +139,14 @@ def _axis(values: Any, where: str) -> tuple[float, ...]:
                 f"{where}[{i}]: {axis[i]:g} comes after {axis[i - 1]:g}; the order is ascending"
             )
     return axis
+
+
+def _grid_times(
+    values: Any, where: str, num_rows: int, num_columns: int
+) -> tuple[tuple[float, ...], ...]:
+    lines = _list(values, where)
+    _check_length(lines, where, num_rows)
+    return tuple(_times(line, f"{where}[{i}]", num_columns) for i, line in enumerate(lines))
 
 
 def _times(values: Any, where: str, num_points: int) -> tuple[float, ...]:
