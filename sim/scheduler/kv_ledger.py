@@ -113,6 +113,11 @@ class KVLedger:
         """Blocks that requests hold."""
         return self.num_usable_blocks - self._num_plain - self._num_queued
 
+    def num_held(self, request: Request) -> int:
+        """Blocks that the request holds."""
+        holding = request.kv_holding
+        return holding.num_blocks if isinstance(holding, _Holding) else 0
+
     def get_block_ids(self, request: Request) -> list[int]:
         """No ids: the ledger knows no physical blocks."""
         return []

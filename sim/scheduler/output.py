@@ -68,6 +68,11 @@ class SchedulerOutput:
     finished_req_ids: list[RequestId]
     preempted_req_ids: list[RequestId]
 
+    @classmethod
+    def empty(cls) -> SchedulerOutput:
+        """A step of nobody."""
+        return cls([], CachedRequestData(), {}, 0, {}, [], [], [])
+
 
 @dataclass(frozen=True, slots=True)
 class EngineCoreOutput:

@@ -25,7 +25,7 @@ class UnknownRequestError(KeyError):
 
 
 @dataclass(slots=True)
-class _Step:
+class Step:
     """The decision of one step while it is being made."""
 
     token_budget: int
@@ -40,6 +40,7 @@ class _Step:
     prefill_scheduled: bool = False
 
     def take(self, request: Request, num_new_tokens: int, new_blocks: list[int]) -> None:
+        """Put a request into the step."""
         self.num_scheduled_tokens[request.request_id] = num_new_tokens
         self.new_blocks[request.request_id] = new_blocks
 
@@ -120,7 +121,7 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step and advance the progress of the requests in it."""
-        step = _Step(self.config.token_budget, self.config.max_num_batched_tokens)
+        step = Step(self.config.token_budget, self.config.max_num_batched_tokens)
         self._schedule_running(step)
         if not step.preempted:
             self._schedule_waiting(step)
@@ -128,7 +129,7 @@ class Scheduler:
         self._update_after_schedule(output)
         return output
 
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: Step) -> None:
         draft_slots = self.config.max_num_new_slots_for_drafting
         for request in list(self.running.values()):
             if step.token_budget <= 0 or step.input_budget <= draft_slots:
@@ -148,7 +149,7 @@ class Scheduler:
             step.input_budget -= num_new_tokens + draft_slots
             self._take_drafts(request, num_new_tokens, step)
 
-    def _num_new_tokens_of_running(self, request: Request, step: _Step) -> int:
+    def _num_new_tokens_of_running(self, request: Request, step: Step) -> int:
         config = self.config
         placeholders = request.num_output_placeholders
         computed = request.num_computed_tokens
@@ -168,7 +169,7 @@ class Scheduler:
         )
 
     def _allocate_or_preempt(
-        self, request: Request, num_new_tokens: int, step: _Step
+        self, request: Request, num_new_tokens: int, step: Step
     ) -> list[int] | None:
         """Get blocks for a running request, preempting until there are enough.
 
@@ -195,7 +196,7 @@ class Scheduler:
         # The first of the largest in running order: the id breaks no tie here, unlike in the queue.
         return max(self.running.values(), key=lambda request: priority_key(request)[:2])
 
-    def _refund(self, victim: Request, step: _Step) -> None:
+    def _refund(self, victim: Request, step: Step) -> None:
         """Take a victim that this step had already scheduled out of it again."""
         step.running.remove(victim)
         restored = step.num_scheduled_tokens.pop(victim.request_id)
@@ -217,7 +218,7 @@ class Scheduler:
         request.num_preemptions += 1
         self.waiting.prepend_request(request)
 
-    def _take_drafts(self, request: Request, num_new_tokens: int, step: _Step) -> None:
+    def _take_drafts(self, request: Request, num_new_tokens: int, step: Step) -> None:
         if not request.num_spec_tokens:
             return
         known = request.num_tokens + request.num_output_placeholders
@@ -226,7 +227,7 @@ class Scheduler:
             step.drafts[request.request_id] = min(num_drafts, request.num_spec_tokens)
         request.num_spec_tokens = 0
 
-    def _schedule_waiting(self, step: _Step) -> None:
+    def _schedule_waiting(self, step: Step) -> None:
         config = self.config
         draft_slots = config.max_num_new_slots_for_drafting
         loras = {request.lora_id for request in step.running if request.lora_id}
@@ -269,7 +270,7 @@ class Scheduler:
             and request.lora_id not in loras
         )
 
-    def _admit(self, request: Request, queue: RequestQueue, step: _Step) -> bool:
+    def _admit(self, request: Request, queue: RequestQueue, step: Step) -> bool:
         """Admit the head of a queue into the step; False, nothing changed, ends admission."""
         config = self.config
         hits = self.kv_cache_manager.get_computed_blocks(request)
@@ -307,7 +308,7 @@ class Scheduler:
         return True
 
     def _num_new_tokens_of_waiting(
-        self, request: Request, num_cached: int, step: _Step
+        self, request: Request, num_cached: int, step: Step
     ) -> tuple[int, int]:
         """Tokens for an admission, and how many of them are padding; (0, 0) ends admission.
 
@@ -335,7 +336,7 @@ class Scheduler:
             return 0, 0
         return min(num_new_tokens, budget), num_padding
 
-    def _make_output(self, step: _Step) -> SchedulerOutput:
+    def _make_output(self, step: Step) -> SchedulerOutput:
         cached = CachedRequestData(resumed_req_ids={r.request_id for r in step.resumed})
         for request in (*step.running, *step.resumed):
             cached.req_ids.append(request.request_id)
