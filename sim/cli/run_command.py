@@ -50,7 +50,7 @@ def run_study(
     run_folder.save(result, folder, plots=options.plots, overwrite=options.overwrite)
     elapsed_s = time.perf_counter() - started_s
     _print_results(folder, options)
-    typer.echo(f"simulated, saved and drawn in {elapsed_s:.1f} s", err=True)
+    typer.echo(f"done in {elapsed_s:.1f} s", err=True)
     return _end(result, folder)
 
 
