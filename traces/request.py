@@ -7,7 +7,8 @@ from dataclasses import dataclass
 Segment = tuple[int | str, int]
 """`(segment_id, num_tokens)`: a piece of content without its tokens.
 
-The first n tokens of a segment are always the same tokens, wherever the segment occurs.
+The first n tokens of a segment are always the same tokens, wherever the segment occurs. The
+segment `out:<request_id>` is what that request generates.
 """
 
 Prompt = tuple[Segment, ...]
@@ -16,6 +17,9 @@ Prompt = tuple[Segment, ...]
 MAX_NUM_TOKENS = 100_000_000
 """The largest token count believed: ten times the longest context window known, so that a
 time stamp read as a count is caught."""
+
+NO_PARENT = -1
+"""In a column of parents: the request begins its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class RequestSpec:
         prompt: the prompt's segments, whose lengths sum to `num_prompt_tokens`. Empty: content
             of its own, shared with no other request.
         priority: smaller is more urgent, as in vLLM.
+        session_id: the conversation or agent run that it is part of; None if of none.
+        parent_id: the request whose answer it follows; None if it begins a session.
+        think_time_s: seconds from its parent's completion to its sending (the user thinks, a tool
+            runs); None if not recorded.
+        tenant: who sent it; None if not recorded.
+        lora_id: the LoRA adapter it asks for; 0 is the base model.
     """
 
     request_id: int
@@ -38,3 +48,13 @@ class RequestSpec:
     num_output_tokens: int
     prompt: Prompt = ()
     priority: int = 0
+    session_id: str | None = None
+    parent_id: int | None = None
+    think_time_s: float | None = None
+    tenant: str | None = None
+    lora_id: int = 0
+
+
+def output_segment(request_id: int) -> str:
+    """Segment id of the tokens that a request generates."""
+    return f"out:{request_id}"

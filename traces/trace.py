@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,12 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from traces.arrays import FloatArray, IntArray
-from traces.errors import TraceError, shown
-from traces.request import MAX_NUM_TOKENS, Prompt, RequestSpec
+from traces.errors import TraceError
+from traces.labels import Labels
+from traces.prompt_table import PromptTable
+from traces.request import NO_PARENT, Prompt, RequestSpec
 from traces.source import TraceSource
+from traces.trace_checks import (
+    check_lengths,
+    check_order,
+    check_parents,
+    check_prompt_table,
+    check_prompts,
+    check_same_length,
+    check_values,
+)
 
-_INT64 = range(-(2**63), 2**63)
 _ITERATED_AT_ONCE = 65_536
+_PLAIN = ("request_id", "arrival_s", "num_prompt_tokens", "num_output_tokens", "priority")
+_OPTIONAL = ("prompts", "session_id", "parent_id", "think_time_s", "tenant", "lora_id")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +38,8 @@ class Trace:
     """Requests sorted by (arrival_s, request_id), checked, and never changed.
 
     All columns have one element a request. Make one with `from_columns` (which sorts) or
-    `from_requests`; the plain constructor demands columns that are sorted already.
+    `from_requests`; the plain constructor demands columns that are sorted already. An optional
+    column in which nothing is said is None, so that equal traces look alike.
 
     Attributes:
         request_id: unique, at least 0.
@@ -37,6 +49,11 @@ class Trace:
         priority: smaller is more urgent.
         prompts: segments of each prompt; None if every prompt is content of its own.
         source: where the trace came from.
+        session_id: the session of each request; None if there are no sessions.
+        parent_id: the request that each one follows, earlier in the trace; -1 for none.
+        think_time_s: seconds from the parent's completion to the sending; NaN if not recorded.
+        tenant: who sent each request.
+        lora_id: the LoRA adapter of each request; 0 for the base model.
 
     Raises:
         TraceError: no request, or a value or length that breaks the above.
@@ -47,18 +64,48 @@ class Trace:
     num_prompt_tokens: IntArray
     num_output_tokens: IntArray
     priority: IntArray
-    prompts: tuple[Prompt, ...] | None = None
+    prompts: PromptTable | None = None
     source: TraceSource = field(default_factory=TraceSource)
+    session_id: Labels | None = None
+    parent_id: IntArray | None = None
+    think_time_s: FloatArray | None = None
+    tenant: Labels | None = None
+    lora_id: IntArray | None = None
 
     def __post_init__(self) -> None:
+        self._take_plain_columns()
+        check_lengths(self.columns(), self.source.name)
+        self._take_optional_columns()
+        check_values(self)
+        check_order(self)
+        check_parents(self)
+        self._take_prompts()
+
+    def _take_plain_columns(self) -> None:
         for name in ("request_id", "num_prompt_tokens", "num_output_tokens", "priority"):
             object.__setattr__(self, name, _frozen(_as_ints(name, getattr(self, name))))
         object.__setattr__(self, "arrival_s", _frozen(_as_floats("arrival_s", self.arrival_s)))
-        object.__setattr__(self, "prompts", _as_prompts(self.prompts))
-        _check_lengths(self)
-        _check_values(self)
-        _check_order(self)
-        _check_prompts(self)
+
+    def _take_optional_columns(self) -> None:
+        for name, default in (("parent_id", NO_PARENT), ("lora_id", 0)):
+            if getattr(self, name) is not None:
+                column = _frozen(_as_ints(name, getattr(self, name)))
+                object.__setattr__(self, name, column if (column != default).any() else None)
+        if self.think_time_s is not None:
+            think = _frozen(_as_floats("think_time_s", self.think_time_s))
+            object.__setattr__(self, "think_time_s", None if np.isnan(think).all() else think)
+        for name in ("session_id", "tenant"):
+            object.__setattr__(self, name, _as_labels(getattr(self, name)))
+
+    def _take_prompts(self) -> None:
+        given: Any = self.prompts
+        if given is not None and not isinstance(given, PromptTable):
+            check_prompts(self, given)
+            given = PromptTable.from_prompts(given)
+        elif given is not None:
+            check_prompt_table(self, given)
+        has_any = given is not None and len(given.ids) > 0
+        object.__setattr__(self, "prompts", given if has_any else None)
 
     @classmethod
     def from_columns(
@@ -71,6 +118,11 @@ class Trace:
         request_id: npt.ArrayLike | None = None,
         prompts: Sequence[Prompt] | None = None,
         source: TraceSource | None = None,
+        session_id: Labels | Iterable[str | None] | None = None,
+        parent_id: npt.ArrayLike | None = None,
+        think_time_s: npt.ArrayLike | None = None,
+        tenant: Labels | Iterable[str | None] | None = None,
+        lora_id: npt.ArrayLike | None = None,
     ) -> Trace:
         """Trace of columns in any order; ids default to the order given, priorities to 0.
 
@@ -86,12 +138,17 @@ class Trace:
             "num_prompt_tokens": _as_ints("num_prompt_tokens", num_prompt_tokens),
             "num_output_tokens": _as_ints("num_output_tokens", num_output_tokens),
             "priority": _as_ints("priority", levels),
+            "prompts": prompts,
+            "session_id": _as_labels(session_id),
+            "parent_id": None if parent_id is None else _as_ints("parent_id", parent_id),
+            "think_time_s": None if think_time_s is None else _as_floats("", think_time_s),
+            "tenant": _as_labels(tenant),
+            "lora_id": None if lora_id is None else _as_ints("lora_id", lora_id),
         }
-        _check_same_length(columns, prompts)
+        check_same_length(columns)
         order = np.lexsort((ids, arrivals))
         return cls(
-            **{name: column[order] for name, column in columns.items()},
-            prompts=_taken(prompts, order),
+            **{name: _taken(column, order) for name, column in columns.items()},
             source=source or TraceSource(num_rows_read=len(arrivals)),
         )
 
@@ -113,28 +170,27 @@ class Trace:
             request_id=[row.request_id for row in rows],
             prompts=[row.prompt for row in rows],
             source=source,
+            session_id=[row.session_id for row in rows],
+            parent_id=[NO_PARENT if row.parent_id is None else row.parent_id for row in rows],
+            think_time_s=[np.nan if row.think_time_s is None else row.think_time_s for row in rows],
+            tenant=[row.tenant for row in rows],
+            lora_id=[row.lora_id for row in rows],
         )
 
     def __len__(self) -> int:
         return len(self.request_id)
 
     def __getitem__(self, index: int) -> RequestSpec:
-        return RequestSpec(
-            request_id=int(self.request_id[index]),
-            arrival_s=float(self.arrival_s[index]),
-            num_prompt_tokens=int(self.num_prompt_tokens[index]),
-            num_output_tokens=int(self.num_output_tokens[index]),
-            prompt=() if self.prompts is None else self.prompts[index],
-            priority=int(self.priority[index]),
-        )
+        row = range(len(self))[index]
+        return next(self._requests(slice(row, row + 1)))
 
     def __iter__(self) -> Iterator[RequestSpec]:
         for start in range(0, len(self), _ITERATED_AT_ONCE):
             yield from self._requests(slice(start, start + _ITERATED_AT_ONCE))
 
-    def __reduce__(self) -> tuple[type[Trace], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor: plain unpickling would give writable arrays.
-        return Trace, (*self._columns().values(), self.prompts, self.source)
+        return _rebuilt, (self.columns(), self.source)
 
     @property
     def duration_s(self) -> float:
@@ -144,26 +200,42 @@ class Trace:
     @cached_property
     def content_sha256(self) -> str:
         """Digest of the columns: equal for traces of equal requests, whatever their source."""
-        digest = hashlib.sha256(b"headway trace 1")
-        for column in self._columns().values():
-            digest.update(column.astype(column.dtype.newbyteorder("<")).tobytes())
-        digest.update(json.dumps(self.prompts, separators=(",", ":")).encode())
+        digest = hashlib.sha256(b"headway trace 2")
+        for name, column in self.columns().items():
+            if column is None:
+                continue
+            digest.update(name.encode())
+            if isinstance(column, (PromptTable, Labels)):
+                for part in column.content_bytes():
+                    digest.update(part)
+            else:
+                digest.update(column.astype(column.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
+    def columns(self) -> dict[str, Any]:
+        """All columns by name; the optional ones in which nothing is said are None."""
+        return {name: getattr(self, name) for name in (*_PLAIN, *_OPTIONAL)}
+
     def take(self, indices: npt.ArrayLike, what: str) -> Trace:
-        """The requests at `indices` (ids kept), with the transform `what` noted in the source."""
+        """The requests at `indices` (ids kept), with the transform `what` noted in the source.
+
+        A request whose parent is left out begins its session.
+        """
         order = np.asarray(indices, dtype=np.int64)
-        columns = {name: column[order] for name, column in self._columns().items()}
-        return Trace.from_columns(
-            **columns, prompts=_taken(self.prompts, order), source=self.source.transformed(what)
-        )
+        columns = {name: _taken(column, order) for name, column in self.columns().items()}
+        if self.parent_id is not None:
+            is_there = np.isin(columns["parent_id"], columns["request_id"])
+            columns["parent_id"] = np.where(is_there, columns["parent_id"], NO_PARENT)
+        return Trace.from_columns(**columns, source=self.source.transformed(what))
 
     def with_arrivals(self, arrival_s: npt.ArrayLike, what: str) -> Trace:
         """The same requests at other times, with the transform `what` noted in the source."""
-        columns = self._columns() | {"arrival_s": np.asarray(arrival_s, dtype=np.float64)}
-        return Trace.from_columns(
-            **columns, prompts=self.prompts, source=self.source.transformed(what)
-        )
+        return self.with_columns(what, arrival_s=np.asarray(arrival_s, dtype=np.float64))
+
+    def with_columns(self, what: str, **changes: Any) -> Trace:
+        """This trace with some columns changed, with the transform `what` noted in the source."""
+        columns = self.columns() | changes
+        return Trace.from_columns(**columns, source=self.source.transformed(what))
 
     def with_source(self, **changes: Any) -> Trace:
         """This trace with fields of its source changed."""
@@ -171,25 +243,38 @@ class Trace:
 
     def _requests(self, rows: slice) -> Iterator[RequestSpec]:
         ids = self.request_id[rows].tolist()
-        prompts = itertools.repeat((), len(ids)) if self.prompts is None else self.prompts[rows]
         return map(
             RequestSpec,
             ids,
             self.arrival_s[rows].tolist(),
             self.num_prompt_tokens[rows].tolist(),
             self.num_output_tokens[rows].tolist(),
-            prompts,
+            itertools.repeat((), len(ids)) if self.prompts is None else self.prompts[rows],
             self.priority[rows].tolist(),
+            _values(self.session_id, rows),
+            (None if parent == NO_PARENT else parent for parent in _values(self.parent_id, rows)),
+            (None if think != think else think for think in _values(self.think_time_s, rows)),
+            _values(self.tenant, rows),
+            itertools.repeat(0) if self.lora_id is None else self.lora_id[rows].tolist(),
         )
 
-    def _columns(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "arrival_s": self.arrival_s,
-            "num_prompt_tokens": self.num_prompt_tokens,
-            "num_output_tokens": self.num_output_tokens,
-            "priority": self.priority,
-        }
+
+def _rebuilt(columns: dict[str, Any], source: TraceSource) -> Trace:
+    return Trace(**columns, source=source)
+
+
+def _values(column: Any, rows: slice) -> Iterable[Any]:
+    if column is None:
+        return itertools.repeat(None)
+    return column.values(rows) if isinstance(column, Labels) else column[rows].tolist()
+
+
+def _as_labels(values: Any) -> Labels | None:
+    """Labels numbered as they come; None if all are absent."""
+    if values is None:
+        return None
+    labels = values.tidy() if isinstance(values, Labels) else Labels.from_values(values)
+    return labels if labels.names else None
 
 
 def _as_floats(name: str, values: npt.ArrayLike) -> FloatArray:
@@ -226,102 +311,14 @@ def _as_ints(name: str, values: npt.ArrayLike) -> IntArray:
     return whole
 
 
-def _as_prompts(prompts: Sequence[Prompt] | None) -> tuple[Prompt, ...] | None:
-    """Prompts as a tuple; None if all are empty, so that equal traces look alike."""
-    if prompts is None or not any(prompts):
-        return None
-    return tuple(prompts)
-
-
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A copy over immutable bytes: `setflags` can't make it writable again."""
     return np.frombuffer(array.tobytes(), dtype=array.dtype)
 
 
-def _taken(prompts: Sequence[Prompt] | None, order: IntArray) -> tuple[Prompt, ...] | None:
-    return None if prompts is None else tuple(prompts[index] for index in order)
-
-
-def _check_same_length(columns: dict[str, Any], prompts: Sequence[Prompt] | None) -> None:
-    lengths = {name: len(column) for name, column in columns.items()}
-    if prompts is not None:
-        lengths["prompts"] = len(prompts)
-    if len(set(lengths.values())) > 1:
-        raise TraceError(f"columns of a trace must be equally long, but have {lengths} rows")
-
-
-def _check_lengths(trace: Trace) -> None:
-    _check_same_length(trace._columns(), trace.prompts)
-    if len(trace) == 0:
-        raise TraceError(f"{trace.source.name}: no request; a trace has at least one")
-
-
-def _check_values(trace: Trace) -> None:
-    arrival = trace.arrival_s
-    _all_good(trace, "arrival_s", np.isfinite(arrival) & (arrival >= 0), "finite and >= 0")
-    _all_good(trace, "request_id", trace.request_id >= 0, ">= 0")
-    for name in ("num_prompt_tokens", "num_output_tokens"):
-        column = getattr(trace, name)
-        good = (column >= 1) & (column <= MAX_NUM_TOKENS)
-        _all_good(trace, name, good, f"from 1 to {MAX_NUM_TOKENS}")
-
-
-def _all_good(trace: Trace, name: str, good: npt.NDArray[np.bool_], right: str) -> None:
-    wrong = np.flatnonzero(~good)
-    if wrong.size:
-        value = getattr(trace, name)[wrong[0]]
-        request_id = trace.request_id[wrong[0]]
-        raise TraceError(f"request {request_id}, {name}: {value} is wrong; it must be {right}")
-
-
-def _check_order(trace: Trace) -> None:
-    ids = trace.request_id
-    ordered = np.sort(ids)
-    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if repeated.size:
-        raise TraceError(f"request_id {ordered[repeated[0]]} occurs twice; ids must be unique")
-    gaps = np.diff(trace.arrival_s)
-    if not np.all((gaps > 0) | ((gaps == 0) & (np.diff(ids) > 0))):
-        raise TraceError("requests must be sorted by (arrival_s, request_id)")
-
-
-def _check_prompts(trace: Trace) -> None:
-    if trace.prompts is None:
-        return
-    for index, prompt in enumerate(trace.prompts):
-        if prompt:
-            what = prompt_fault(prompt, int(trace.num_prompt_tokens[index]))
-            if what:
-                raise TraceError(f"request {trace.request_id[index]}, prompt: {what}")
-
-
-def prompt_fault(prompt: Prompt, num_prompt_tokens: int) -> str | None:
-    """What is wrong with the segments of a prompt of `num_prompt_tokens`; None if nothing is."""
-    total = 0
-    for segment in prompt:
-        if not (isinstance(segment, tuple) and len(segment) == 2):
-            return f"{shown(segment)} is wrong; a segment must be (segment_id, num_tokens)"
-        segment_id, num_tokens = segment
-        if not _is_segment_id(segment_id):
-            return f"segment id {shown(segment_id)} is wrong; it must be a text or 64-bit integer"
-        if type(num_tokens) is not int or num_tokens < 1:
-            return f"segment length {shown(num_tokens)} is wrong; it must be a whole number >= 1"
-        total += num_tokens
-    if total != num_prompt_tokens:
-        return f"segments hold {total} tokens, but num_prompt_tokens is {num_prompt_tokens}"
-    return None
-
-
-def _is_segment_id(value: object) -> bool:
-    if isinstance(value, str):
-        return value.isascii() or _is_unicode(value)
-    return type(value) is int and value in _INT64
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether `text` can be written: JSON may hold half a surrogate pair, which can't."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _taken(column: Any, order: IntArray) -> Any:
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[order]
+    if isinstance(column, (PromptTable, Labels)):
+        return column.take(order)
+    return [column[row] for row in order]

@@ -16,7 +16,7 @@ from traces.errors import bad_place, bad_value, shown
 from traces.files import Head, InputFile
 from traces.formats.base import ROWS_PER_CHUNK, Chunk
 from traces.request import MAX_NUM_TOKENS, Prompt
-from traces.trace import prompt_fault
+from traces.trace_checks import prompt_fault
 
 _NAMES = ColumnNames(
     ("arrival_s", "num_prompt_tokens", "num_output_tokens"), ("request_id", "priority", "prompt")

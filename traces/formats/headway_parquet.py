@@ -15,7 +15,7 @@ from traces.errors import TraceError, bad_place, bad_value
 from traces.files import Head, InputFile
 from traces.formats.base import ROWS_PER_CHUNK, Chunk
 from traces.request import MAX_NUM_TOKENS, Prompt
-from traces.trace import prompt_fault
+from traces.trace_checks import prompt_fault
 
 PARQUET_MAGIC = b"PAR1"
 
