@@ -63,6 +63,11 @@ class VllmScheduler:
         self.requests: dict[RequestId, Request] = {}
         self._by_key: dict[str, Request] = {}
         self._tokens = TokenSpace()
+        outputs = importlib.import_module("vllm.v1.outputs")
+        self._model_runner_output = outputs.ModelRunnerOutput
+        self._draft_token_ids = outputs.DraftTokenIds
+        statuses = importlib.import_module("vllm.v1.request").RequestStatus
+        self._aborted_status = statuses.FINISHED_ABORTED
         self._make_theirs = _RequestMaker(cache_config.block_size, self._tokens)
 
     def add_request(self, request: Request) -> None:
@@ -76,7 +81,7 @@ class VllmScheduler:
 
     def finish_requests(self, request_ids: Iterable[RequestId]) -> list[Request]:
         """Abort requests; returns those that were."""
-        status = importlib.import_module("vllm.v1.request").RequestStatus.FINISHED_ABORTED
+        status = self._aborted_status
         aborted: list[Request] = []
         for request_id in request_ids:
             for theirs in self.theirs.finish_requests(_key(request_id), status):
@@ -157,9 +162,12 @@ class VllmScheduler:
             for request_id in output.num_scheduled_tokens
             if request_id in self.requests
         ]
-        results = self.theirs.update_from_output(
-            output.theirs, self._model_output(output, num_sampled_tokens)
-        )
+        sampled = [
+            self._output_tokens(request_id, num_sampled_tokens.get(request_id, 0))
+            for request_id in output.num_scheduled_tokens
+        ]
+        keys = [_key(request_id) for request_id in output.num_scheduled_tokens]
+        results = self.theirs.update_from_output(output.theirs, self.model_output(keys, sampled))
         for request, theirs in batch:
             request.num_rejected_tokens += request.num_computed_tokens - theirs.num_computed_tokens
             request.num_computed_tokens = theirs.num_computed_tokens
@@ -168,9 +176,10 @@ class VllmScheduler:
 
     def update_draft_token_ids(self, num_drafts: Mapping[RequestId, int]) -> None:
         """Take the drafts proposed after a step."""
-        drafts = importlib.import_module("vllm.v1.outputs").DraftTokenIds
         self.theirs.update_draft_token_ids(
-            drafts([_key(r) for r in num_drafts], [[0] * n for n in num_drafts.values()])
+            self._draft_token_ids(
+                [_key(r) for r in num_drafts], [[0] * n for n in num_drafts.values()]
+            )
         )
 
     def check(self) -> None:
@@ -179,18 +188,12 @@ class VllmScheduler:
     def _ours(self, theirs: Iterable[Any]) -> Iterator[Request]:
         return (self._by_key[request.request_id] for request in theirs)
 
-    def _model_output(
-        self, output: VllmSchedulerOutput, num_sampled_tokens: Mapping[RequestId, int]
-    ) -> Any:
-        request_ids = list(output.num_scheduled_tokens)
-        keys = [_key(request_id) for request_id in request_ids]
-        return importlib.import_module("vllm.v1.outputs").ModelRunnerOutput(
+    def model_output(self, keys: list[str], sampled_token_ids: list[list[int]]) -> Any:
+        """vLLM's record of what a model sampled, for requests by vLLM's ids."""
+        return self._model_runner_output(
             req_ids=keys,
             req_id_to_index={key: index for index, key in enumerate(keys)},
-            sampled_token_ids=[
-                self._output_tokens(request_id, num_sampled_tokens.get(request_id, 0))
-                for request_id in request_ids
-            ],
+            sampled_token_ids=sampled_token_ids,
         )
 
     def _output_tokens(self, request_id: RequestId, num_tokens: int) -> list[int]:
