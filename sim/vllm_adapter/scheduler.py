@@ -122,6 +122,7 @@ class VllmScheduler:
         preempted = [self._by_key[key] for key in sorted(theirs.preempted_req_ids or ())]
         for request in preempted:
             _note_preemption(request)
+            self._note_in_flight(request)
         output = VllmSchedulerOutput(
             scheduled_new_reqs=[],
             scheduled_cached_reqs=CachedRequestData(),
@@ -148,8 +149,14 @@ class VllmScheduler:
         request.num_scheduled_tokens += num_scheduled
         request.num_computed_tokens = theirs.num_computed_tokens
         request.is_prefill_chunk = theirs.is_prefill_chunk
+        self._note_in_flight(request)
         if not theirs.is_prefill_chunk:
             output.sampling_req_ids.append(request.request_id)
+
+    def _note_in_flight(self, request: Request) -> None:
+        theirs = self.theirs.requests[_key(request.request_id)]
+        request.num_in_flight_tokens = theirs.num_in_flight_tokens
+        request.num_stale_output_tokens = theirs.num_stale_output_tokens
 
     def update_from_output(
         self, output: SchedulerOutput, num_sampled_tokens: Mapping[RequestId, int]
@@ -172,6 +179,8 @@ class VllmScheduler:
             request.num_rejected_tokens += request.num_computed_tokens - theirs.num_computed_tokens
             request.num_computed_tokens = theirs.num_computed_tokens
             request.num_output_tokens = theirs.num_output_tokens
+            request.num_in_flight_tokens = theirs.num_in_flight_tokens
+            request.num_stale_output_tokens = theirs.num_stale_output_tokens
         return [self._result(theirs) for outputs in results.values() for theirs in outputs.outputs]
 
     def update_draft_token_ids(self, num_drafts: Mapping[RequestId, int]) -> None:

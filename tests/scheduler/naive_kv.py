@@ -24,7 +24,7 @@ class NaiveKV:
         self.block_size = block_size
         self.drop_last_hit = drop_last_hit
         self.free = list(range(1, num_blocks))
-        self.holders = {b: 0 for b in self.free}
+        self.holders = dict.fromkeys(self.free, 0)
         self.content: dict[int, Tokens] = {}
         self.cached_at: dict[int, int] = {}
         self.clock = 0

@@ -14,9 +14,9 @@ from sim.scheduler.request import Request, RequestStatus
 from tests.scheduler.naive_kv import NaiveKV, NaiveRequest
 
 MAX_LEN = 40
-prompts = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=3
-).map(tuple)
+prompts = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=3).map(
+    tuple
+)
 
 
 class KVCacheMachine(RuleBasedStateMachine):
@@ -64,9 +64,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         ]
         assert [len(blocks) for blocks in found] == [len(hits)] * 2
         assert found[0] == hits
-        num_new = data.draw(
-            st.integers(1, len(naive.tokens) - len(hits) * self.block_size)
-        )
+        num_new = data.draw(st.integers(1, len(naive.tokens) - len(hits) * self.block_size))
         done = self.naive.allocate(
             naive, num_new, hits, 0, whole, self.keep_free if others else 0, MAX_LEN
         )
@@ -94,9 +92,7 @@ class KVCacheMachine(RuleBasedStateMachine):
         if left == 0:
             if len(naive.tokens) == MAX_LEN:
                 return
-            naive.tokens.append(
-                (output_segment(ours[0].request_id), ours[0].num_output_tokens)
-            )
+            naive.tokens.append((output_segment(ours[0].request_id), ours[0].num_output_tokens))
             for request in ours:
                 request.num_output_tokens += 1
             left = 1
@@ -172,7 +168,9 @@ def test_books_that_do_not_balance_are_found():
     pool = BlockPool(4, True)
     (block,) = pool.get_new_blocks(1)
     pool.ref_cnt[block] = 0
-    with pytest.raises(BlockPoolError, match="3 blocks are held by nobody, 2 are in the free queue"):
+    with pytest.raises(
+        BlockPoolError, match="3 blocks are held by nobody, 2 are in the free queue"
+    ):
         pool.check()
 
 

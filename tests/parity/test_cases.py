@@ -1,0 +1,52 @@
+"""Every recorded case is replayed, step by step, with identical decisions."""
+
+import pytest
+
+from sim.conformance import Case, first_difference, replay_case
+from sim.scheduler.async_scheduler import AsyncScheduler, create_scheduler
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.scheduler.kv_ledger import KVLedger
+from sim.scheduler.scheduler import Scheduler
+from tests.parity.case_files import FAMILIES_OF, FILES, cases_by_family
+
+FAMILIES = [(file, family) for file, families in FAMILIES_OF.items() for family in families]
+
+
+def ledger_scheduler(config: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    kind = AsyncScheduler if config.async_scheduling else Scheduler
+    return kind(config, cache, KVLedger(cache, config))
+
+
+def differences(cases: list[Case], make_scheduler) -> list[str]:
+    found = {}
+    for case in cases:
+        found[case["name"]] = first_difference(case["steps"], replay_case(case, make_scheduler))
+    return [f"{name}: {difference}" for name, difference in found.items() if difference]
+
+
+@pytest.mark.parametrize("make_scheduler", [create_scheduler, ledger_scheduler])
+@pytest.mark.parametrize(("file", "family"), FAMILIES)
+def test_every_step_of_a_family_is_identical(file, family, make_scheduler):
+    cases = cases_by_family(file)[family]
+    assert cases
+    assert differences(cases, make_scheduler) == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_family_of_a_file_is_left_out(file):
+    assert set(cases_by_family(file)) == set(FAMILIES_OF[file])
+
+
+def test_the_given_cases_are_all_there():
+    families = cases_by_family("given")
+    assert sum(map(len, families.values())) == 485
+    assert {family: len(cases) for family, cases in families.items() if len(cases) != 20} == {
+        "wide": 5
+    }
+
+
+def test_a_changed_decision_is_found():
+    case = cases_by_family("given")["basic"][0]
+    first = {**case["steps"][0], "free_blocks": case["steps"][0]["free_blocks"] + 1}
+    changed = {**case, "steps": [first, *case["steps"][1:]]}
+    assert len(differences([changed], create_scheduler)) == 1
