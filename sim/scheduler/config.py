@@ -62,6 +62,11 @@ class SchedulerConfig:
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_num_seqs "
                 f"({self.max_num_seqs}); raise the first or lower the second"
             )
+        if self.max_num_batched_tokens <= self.max_num_new_slots_for_drafting:
+            raise SchedulerConfigError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) leaves no row beside the "
+                f"drafter's {self.max_num_new_slots_for_drafting} of one request"
+            )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise SchedulerConfigError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) is below max_model_len "

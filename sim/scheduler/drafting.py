@@ -6,10 +6,14 @@ from typing import Any
 
 from sim.scheduler.config import SchedulerConfigError
 
+# Drafts that come from no model with a KV cache of its own: nothing is kept for them.
+_PLAIN_METHODS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")
 # Drafters that read the target model's hidden states: the block before the first token to compute
 # must be computed again, so the last prefix hit is dropped.
 _HIDDEN_STATE_METHODS = ("eagle", "eagle3", "mtp", "dflash", "dspark")
-METHODS = ("ngram", "draft_model", *_HIDDEN_STATE_METHODS)
+METHODS = (*_PLAIN_METHODS, "draft_model", *_HIDDEN_STATE_METHODS)
+# With other methods vLLM refuses async_scheduling if asked for it, and turns it off if not.
+ASYNC_METHODS = ("ngram_gpu", "draft_model", *_HIDDEN_STATE_METHODS)
 
 
 def drafting_options(
@@ -24,8 +28,8 @@ def drafting_options(
         raise SchedulerConfigError(
             f"speculative method {method!r} is not modelled; known: {', '.join(METHODS)}"
         )
-    if parallel and method == "ngram":
-        raise SchedulerConfigError("n-gram drafts come from no model: parallel_drafting is off")
+    if parallel and method in _PLAIN_METHODS:
+        raise SchedulerConfigError(f"method {method} has no drafter model to run in parallel")
     return {
         "num_lookahead_tokens": _num_lookahead_tokens(method, num_speculative_tokens),
         "max_num_new_slots_for_drafting": _num_new_slots(method, num_speculative_tokens, parallel),
@@ -35,7 +39,7 @@ def drafting_options(
 
 def _num_lookahead_tokens(method: str, num_drafts: int) -> int:
     """KV slots kept past the scheduled tokens, for the drafter's own KV cache."""
-    if method == "ngram":
+    if method in _PLAIN_METHODS:
         return 0
     return num_drafts + (method == "dflash")
 

@@ -7,10 +7,12 @@ import importlib
 import json
 import os
 import tempfile
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
 from sim.scheduler.drafting import METHODS, drafting_options
 from sim.vllm_adapter.errors import VllmAdapterError
 from sim.vllm_adapter.scheduler import VllmScheduler
@@ -201,8 +203,8 @@ def _make_speculative_config(config: SchedulerConfig, vllm_config: Any) -> Any:
 
 def _method_of(config: SchedulerConfig) -> tuple[str, bool]:
     """(method, parallel_drafting) of which these options are the consequence."""
-    for method in METHODS:
-        for parallel in (False, True) if method != "ngram" else (False,):
+    for method, parallel in product(METHODS, (False, True)):
+        with suppress(SchedulerConfigError):  # some cannot draft in parallel
             options = drafting_options(method, config.num_speculative_tokens, parallel=parallel)
             if all(getattr(config, name) == value for name, value in options.items()):
                 return method, parallel
