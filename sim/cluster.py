@@ -10,10 +10,12 @@ from policies import RequestSnapshot, Router, check_choice
 from sim.admission import Admission
 from sim.config import ClosedLoad, ResolvedStudy
 from sim.engine import HostOverhead, Replica
-from sim.environment import Environment
+from sim.environment import ARRIVAL_RANK, Environment
+from sim.leap import LeapReplica
 from sim.live_view import LiveReplicaView
 from sim.records import Records
 from sim.scheduler.async_scheduler import create_scheduler
+from sim.scheduler.leap_scheduler import create_leap_scheduler
 from sim.sim_request import SimRequest
 from traces import RequestSpec, Trace
 
@@ -44,11 +46,14 @@ class Cluster:
         self._on_end: Callable[[SimRequest], None] | None = None
         self._admission = Admission(study.engine.scheduler, study.engine.cache)
         host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
-        self.replicas = tuple(
-            Replica(
+        leap = study.engine.leap
+        make_replica = LeapReplica if leap else Replica
+        make_scheduler = create_leap_scheduler if leap else create_scheduler
+        self.replicas: tuple[Replica, ...] = tuple(
+            make_replica(
                 env,
                 replica_id,
-                scheduler=create_scheduler(study.engine.scheduler, study.engine.cache),
+                scheduler=make_scheduler(study.engine.scheduler, study.engine.cache),
                 cost=study.cost_model,
                 records=self.records,
                 host=host,
@@ -86,7 +91,7 @@ class Cluster:
 
     def record_unfinished(self) -> int:
         """Write the rows of requests that have not ended; returns how many."""
-        unfinished = [(r.replica_id, q) for r in self.replicas for q in r.requests.values()]
+        unfinished = [(r.replica_id, q) for r in self.replicas for q in r.close()]
         for replica_id, request in unfinished:
             self.records.requests.append(request.to_row(replica_id, "unfinished", ""))
         return len(unfinished)
@@ -118,7 +123,7 @@ class Cluster:
         """Send every request at the trace's own time, whatever the replicas do."""
         for spec in iterate(trace):
             if spec.arrival_s > self.env.now:
-                yield self.env.at(spec.arrival_s, first=True)
+                yield self.env.at(spec.arrival_s, ARRIVAL_RANK)
             self.send(spec, spec.arrival_s)
 
 
@@ -158,7 +163,7 @@ class ClosedLoop:
     def _send_at(self, at_s: float, spec: RequestSpec | None) -> None:
         if spec is None:
             return
-        event = self._cluster.env.at(at_s, first=True)
+        event = self._cluster.env.at(at_s, ARRIVAL_RANK)
         event.callbacks = [lambda _: self._send(spec)]
 
     def _send(self, spec: RequestSpec | None) -> None:

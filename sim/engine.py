@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simpy.events import Event
 
 from calibration import CostModel, StepShape
-from sim.environment import Environment
+from sim.environment import ARRIVAL_RANK, Environment
 from sim.records import Records
+from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import RequestId
-from sim.scheduler.scheduler import Scheduler
 from sim.sim_request import SimRequest
 
 Steps = Generator[Event, None, None]
@@ -31,23 +32,27 @@ class HostOverhead:
         return self.per_step_s + self.per_request_s * num_requests
 
 
-@dataclass(frozen=True, slots=True)
+class Emitted(NamedTuple):
+    """Tokens that came out of a step: all, those that were a request's first, and regular gaps."""
+
+    num_tokens: int
+    num_first_tokens: int
+    num_gaps: int
+
+
+@dataclass(slots=True)
 class Batch:
     """A step on its way: what was decided, what it looks like, when the device has it."""
 
     output: SchedulerOutput
     shape: StepShape
+    num_requests: int
     start_s: float
     end_s: float
     num_running: int
     num_waiting: int
     kv_blocks_used: int
     num_cached_tokens: int
-
-    @property
-    def num_requests(self) -> int:
-        """Requests in the step."""
-        return len(self.output.num_scheduled_tokens)
 
 
 class Replica:
@@ -63,7 +68,7 @@ class Replica:
         env: Environment,
         replica_id: int,
         *,
-        scheduler: Scheduler,
+        scheduler: SchedulerInterface,
         cost: CostModel,
         records: Records,
         host: HostOverhead,
@@ -71,30 +76,48 @@ class Replica:
     ) -> None:
         self.env = env
         self.replica_id = replica_id
+        self.rank = ARRIVAL_RANK + 1 + replica_id
         self.scheduler = scheduler
         self.requests: dict[RequestId, SimRequest] = {}
         self.num_steps = 0
+        self._num_known_tokens = 0
         self._cost = cost
         self._records = records
         self._host = host
         self._on_end = on_end
-        self.num_known_tokens = 0  # prompt and output tokens of requests that have not ended
-        self._last_end_s = 0.0  # when the device finished its last batch
+        self._last_end_s = 0.0  # when the device finishes its last batch
         self._last_result_s = -1.0  # when the last step's tokens came out
         self._wake: Event | None = None
         self._stalled = False
         run = self._run_async if scheduler.config.async_scheduling else self._run
-        env.process(run())
+        self._process = env.process(run())
+
+    @property
+    def num_known_tokens(self) -> int:
+        """Prompt and output tokens of requests that have not ended."""
+        return self._num_known_tokens
 
     def submit(self, request: SimRequest) -> None:
         """Hand a request to the engine, at this instant; the next schedule sees it."""
         self.requests[request.request_id] = request
-        self.num_known_tokens += request.num_prompt_tokens
+        self._num_known_tokens += request.num_prompt_tokens
         self.scheduler.add_request(request)
         self._stalled = False
         if self._wake is not None:
             wake, self._wake = self._wake, None
-            wake.succeed()
+            self.env.trigger(wake, self.rank)
+
+    def close(self) -> list[SimRequest]:
+        """Stop here: returns the unfinished requests, without what is still on its way."""
+        unfinished = list(self.requests.values())
+        for request in unfinished:
+            num_in_flight = request.num_in_flight_tokens - request.num_stale_output_tokens
+            request.num_computed_tokens -= num_in_flight
+            request.num_preempted_tokens -= request.num_stale_output_tokens
+            request.num_scheduled_tokens -= request.num_in_flight_tokens
+        return unfinished
+
+    # The cycle --------------------------------------------------------------------------
 
     def _run(self) -> Steps:
         while True:
@@ -103,8 +126,8 @@ class Replica:
                 continue
             batch = self._schedule()
             if batch is not None:
-                yield self.env.at(batch.end_s)
-                self._update(batch)
+                yield self.env.at(batch.end_s, self.rank)
+                self._update(batch, self.env.now)
 
     def _run_async(self) -> Steps:
         in_flight: deque[Batch] = deque()
@@ -113,16 +136,14 @@ class Replica:
                 batch = self._schedule()
                 if batch is not None:
                     in_flight.append(batch)
-                    host_s = self._host.step_s(batch.num_requests)
-                    if host_s:
-                        yield self.env.timeout(host_s)
+                    yield from self._host_works(batch.num_requests)
                     if len(in_flight) == 1:
                         continue
             if in_flight:
                 batch = in_flight.popleft()
                 if batch.end_s > self.env.now:
-                    yield self.env.at(batch.end_s)
-                self._update(batch)
+                    yield self.env.at(batch.end_s, self.rank)
+                self._update(batch, self.env.now)
                 self._stalled = False
             elif not self._has_work:
                 yield self._until_submit()
@@ -135,15 +156,27 @@ class Replica:
         self._wake = self.env.event()
         return self._wake
 
+    def _host_works(self, num_requests: int) -> Steps:
+        host_s = self._host.step_s(num_requests)
+        if host_s:
+            yield self.env.at(self.env.now + host_s, self.rank)
+
     def _schedule(self) -> Batch | None:
         """Decide a step and put it on the device; None if there is nothing to compute."""
+        output = self.scheduler.schedule()
+        if not output.num_scheduled_tokens:
+            self._stall(output)
+            return None
+        return self._make_batch(output, self._shape(output), len(output.num_scheduled_tokens))
+
+    def _stall(self, output: SchedulerOutput) -> None:
+        """An empty step: nothing can change by itself any more, unless something was freed."""
+        self._stalled = not (output.preempted_req_ids or output.finished_req_ids)
+
+    def _make_batch(self, output: SchedulerOutput, shape: StepShape, num_requests: int) -> Batch:
+        """Stamp first admissions, and cost the step. `output` holds every admission in it."""
         now = self.env.now
         scheduler = self.scheduler
-        output = scheduler.schedule()
-        if not output.num_scheduled_tokens:
-            # Nothing can change by itself any more, unless something was freed or told.
-            self._stalled = not (output.preempted_req_ids or output.finished_req_ids)
-            return None
         num_cached_tokens = 0
         for data in output.scheduled_new_reqs:
             self.requests[data.request_id].first_scheduled_s = now
@@ -152,13 +185,12 @@ class Replica:
         if cached.resumed_req_ids:
             progress = zip(cached.req_ids, cached.num_computed_tokens, strict=True)
             num_cached_tokens += sum(n for r, n in progress if r in cached.resumed_req_ids)
-        shape = self._shape(output)
-        ready_s = now + self._host.step_s(len(output.num_scheduled_tokens))
-        start_s = max(ready_s, self._last_end_s)
+        start_s = max(now + self._host.step_s(num_requests), self._last_end_s)
         self._last_end_s = start_s + self._cost.step_time_s(shape)
         return Batch(
             output,
             shape,
+            num_requests,
             start_s,
             self._last_end_s,
             len(scheduler.running),
@@ -188,44 +220,40 @@ class Replica:
             tuple(chunks),
         )
 
-    def _update(self, batch: Batch) -> None:
-        """Process the results of a step that ends now, and record it."""
-        output = batch.output
-        results = self.scheduler.update_from_output(
-            output, dict.fromkeys(output.sampling_req_ids, 1)
-        )
-        num_emitted = num_first_tokens = num_gaps = num_finished = 0
-        now = self.env.now
+    def _update(self, batch: Batch, now: float) -> None:
+        """Process the results of a step, known at `now`, and record it."""
+        sampled = dict.fromkeys(batch.output.sampling_req_ids, 1)
+        results = self.scheduler.update_from_output(batch.output, sampled)
+        emitted = self._stamp(results, now)
+        ended = [result for result in results if result.finish_reason is not None]
+        self._record_step(batch, now, emitted, len(ended))
+        self._end(ended)
+
+    def _stamp(self, results: Sequence[EngineCoreOutput], now: float) -> Emitted:
+        """Give tokens their instant; gaps that do not begin with the last step are recorded."""
+        num_tokens = num_first = num_gaps = 0
         for result in results:
             request = self.requests[result.request_id]
-            num_emitted += result.num_new_tokens
+            num_tokens += result.num_new_tokens
             if request.num_output_tokens == result.num_new_tokens:
                 request.first_token_s = now
-                num_first_tokens += 1
+                num_first += 1
             elif request.last_token_s == self._last_result_s:
                 num_gaps += 1
             else:
                 gap_s = now - request.last_token_s
                 self._records.gaps.append((self.replica_id, self.num_steps, request.row_id, gap_s))
             request.last_token_s = now
-            if result.finish_reason is not None:
-                num_finished += 1
-        self.num_known_tokens += num_emitted
-        self._last_result_s = now
-        self._record_step(batch, num_emitted, num_first_tokens, num_gaps, num_finished)
-        if num_finished:
-            self._end_finished(results)
+        return Emitted(num_tokens, num_first, num_gaps)
 
-    def _record_step(
-        self, batch: Batch, num_emitted: int, num_first_tokens: int, num_gaps: int, num_ended: int
-    ) -> None:
+    def _record_step(self, batch: Batch, now: float, emitted: Emitted, num_ended: int) -> None:
         shape = batch.shape
         self._records.steps.append(
             (
                 self.replica_id,
                 self.num_steps,
                 batch.start_s,
-                batch.end_s,
+                now,
                 shape.num_tokens,
                 shape.num_tokens - shape.num_decodes,
                 shape.num_decodes,
@@ -234,23 +262,22 @@ class Replica:
                 batch.num_running,
                 batch.num_waiting,
                 batch.kv_blocks_used,
-                num_emitted,
-                num_first_tokens,
-                num_gaps,
+                emitted.num_tokens,
+                emitted.num_first_tokens,
+                emitted.num_gaps,
                 len(batch.output.preempted_req_ids),
                 num_ended,
                 batch.num_cached_tokens,
             )
         )
         self.num_steps += 1
+        self._num_known_tokens += emitted.num_tokens
+        self._last_result_s = now
 
-    def _end_finished(self, results: list[EngineCoreOutput]) -> None:
-        for result in results:
-            if result.finish_reason is None:
-                continue
+    def _end(self, ended: Iterable[EngineCoreOutput]) -> None:
+        for result in ended:
             request = self.requests.pop(result.request_id)
-            self.num_known_tokens -= request.num_tokens
-            self._records.requests.append(
-                request.to_row(self.replica_id, "finished", result.finish_reason)
-            )
+            self._num_known_tokens -= request.num_tokens
+            reason = result.finish_reason or ""
+            self._records.requests.append(request.to_row(self.replica_id, "finished", reason))
             self._on_end(request)

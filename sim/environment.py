@@ -1,11 +1,14 @@
-"""SimPy's environment with events at absolute times."""
+"""SimPy's environment with events at absolute times, in a total order."""
 
 from __future__ import annotations
 
-from heapq import heappush
+from heapq import heappop, heappush
 
 import simpy
-from simpy.events import NORMAL, URGENT, Event
+from simpy.core import EmptySchedule
+from simpy.events import Event
+
+ARRIVAL_RANK = 0
 
 
 class Environment(simpy.Environment):
@@ -13,20 +16,43 @@ class Environment(simpy.Environment):
 
     SimPy adds a delay to the current time, which rounds: a request sent at
     `now + (arrival - now)` need not arrive at `arrival`. Here the instant itself is the key.
+
+    Events of one instant happen in the order of their rank: arrivals (rank 0) first, so that a
+    step that begins at the very instant of an arrival sees it, then the replicas by id. `rank` is
+    that of the event that is happening. So what happens at one instant does not depend on when
+    its events were set.
     """
 
-    def at(self, at_s: float, *, first: bool = False) -> Event:
+    rank = ARRIVAL_RANK
+
+    def at(self, at_s: float, rank: int) -> Event:
         """An event that happens at `at_s` (>= now): to be yielded, or given callbacks.
 
-        `first` puts it before whatever else happens at that instant. Arrivals use it, so that a
-        step that begins at the very instant of an arrival sees it. Raises `ValueError` for an
-        instant that is past.
+        Raises `ValueError` for an instant that is past.
         """
         if at_s < self._now:
             raise ValueError(f"{at_s} s is past: it is {self._now} s")
-        event = Event(self)
+        return self._set(Event(self), at_s, rank)
+
+    def trigger(self, event: Event, rank: int) -> None:
+        """Let an event that somebody waits for happen at this instant."""
+        self._set(event, self._now, rank)
+
+    def step(self) -> None:
+        """Let the next event happen. Raises `EmptySchedule` if there is none."""
+        try:
+            self._now, self.rank, _, event = heappop(self._queue)
+        except IndexError:
+            raise EmptySchedule from None
+        callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(event)
+        if not event._ok and not hasattr(event, "_defused"):
+            raise event._value
+
+    def _set(self, event: Event, at_s: float, rank: int) -> Event:
         event._ok = True
         event._value = None
-        # What Environment.schedule does, with the instant in place of now + delay.
-        heappush(self._queue, (at_s, URGENT if first else NORMAL, next(self._eid), event))
+        # What simpy.Environment.schedule does, with the instant in place of now + delay.
+        heappush(self._queue, (at_s, rank, next(self._eid), event))  # type: ignore[misc]
         return event

@@ -7,12 +7,16 @@ and the run folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sim.run_result import Columns
+
+FloatArray = npt.NDArray[np.float64]
 
 REQUEST_COLUMNS: dict[str, Any] = {
     "request_id": np.int64,
@@ -104,12 +108,88 @@ class Table:
         }
 
 
+class LeapRow(NamedTuple):
+    """Steps in which `num_requests` running requests got one token each, and nothing else happened.
+
+    `first_step` is the number of the first, `context_tokens` the KV entries read in it;
+    `num_finished` requests ended with the last. The sequences have one element a step.
+    """
+
+    replica: int
+    first_step: int
+    num_requests: int
+    context_tokens: int
+    num_waiting: int
+    num_finished: int
+    starts_s: FloatArray
+    ends_s: FloatArray
+    kv_blocks_used: Sequence[int]
+
+
+class StepTable(Table):
+    """Steps, one by one or as leaps: decode steps that differ only in time, context and blocks."""
+
+    def __init__(self) -> None:
+        super().__init__(STEP_COLUMNS)
+        self._leaps: list[LeapRow] = []
+        self._num_steps_in_leaps = 0
+
+    def append_leap(self, leap: LeapRow) -> None:
+        """Add the steps of a leap."""
+        self._leaps.append(leap)
+        self._num_steps_in_leaps += len(leap.ends_s)
+        if self._num_steps_in_leaps >= _ROWS_A_CHUNK:
+            self.pack()
+
+    def pack(self) -> None:
+        """Turn the rows and leaps gathered so far into columns."""
+        super().pack()
+        if self._leaps:
+            self._chunks.append(_spell_out(self._leaps))
+            self._leaps = []
+            self._num_steps_in_leaps = 0
+
+
+def _spell_out(leaps: list[LeapRow]) -> Columns:
+    """Leaps as one row a step."""
+    fields = list(zip(*leaps, strict=True))
+    starts, ends, used = fields[6:]
+    counts = np.array([len(leap_ends) for leap_ends in ends])
+    lasts = np.cumsum(counts) - 1
+    index = np.arange(lasts[-1] + 1) - np.repeat(lasts + 1 - counts, counts)
+    replica, step, size, context, waiting = (np.repeat(f, counts) for f in fields[:5])
+    finished = np.zeros(len(index), np.int64)
+    finished[lasts] = fields[5]
+    none = np.zeros(len(index), np.int64)
+    columns = {
+        "replica": replica,
+        "step": step + index,
+        "start_s": np.concatenate(starts),
+        "end_s": np.concatenate(ends),
+        "num_tokens": size,
+        "num_prefill_tokens": none,
+        "num_decodes": size,
+        "num_requests": size,
+        "decode_context_tokens": context + index * size,
+        "num_running": size,
+        "num_waiting": waiting,
+        "kv_blocks_used": np.fromiter(chain.from_iterable(used), np.int64, len(index)),
+        "num_emitted": size,
+        "num_first_tokens": none,
+        "num_gaps": size,
+        "num_preempted": none,
+        "num_finished": finished,
+        "num_cached_tokens": none,
+    }
+    return {name: columns[name].astype(dtype) for name, dtype in STEP_COLUMNS.items()}
+
+
 class Records:
     """The three tables of a run."""
 
     def __init__(self) -> None:
         self.requests = Table(REQUEST_COLUMNS)
-        self.steps = Table(STEP_COLUMNS)
+        self.steps = StepTable()
         self.gaps = Table(GAP_COLUMNS)
 
     def sorted_tables(self) -> tuple[Columns, Columns, Columns]:

@@ -13,7 +13,7 @@ from policies import make_router
 from sim.cluster import Cluster
 from sim.config import ClosedLoad, ResolvedStudy
 from sim.engine import Replica
-from sim.environment import Environment
+from sim.environment import ARRIVAL_RANK, Environment
 from sim.errors import SimulationError
 from sim.rng import Streams
 from sim.run_result import ReplicaInfo, RunInfo, RunResult
@@ -59,7 +59,7 @@ class _Run:
         self._is_over = False
         self._env = Environment()
         if study.until_s is not None:
-            self._env.at(study.until_s, first=True).callbacks = [self._end]
+            self._env.at(study.until_s, ARRIVAL_RANK).callbacks = [self._end]
         router = make_router(study.router, Streams(study.seed).rng("router"))
         self._cluster = Cluster(study, self._env, router, self._progress)
 

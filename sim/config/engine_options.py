@@ -40,6 +40,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         tensor_parallel_size=section.tensor_parallel_size,
         host_overhead_s=section.host_overhead_s,
         host_overhead_per_request_s=section.host_overhead_per_request_s,
+        leap=section.leap,
     )
 
 

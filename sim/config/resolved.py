@@ -26,6 +26,7 @@ class EngineConfig:
     tensor_parallel_size: int = 1
     host_overhead_s: float = 0.0
     host_overhead_per_request_s: float = 0.0
+    leap: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class EngineSection(Section):
     tensor_parallel_size: Count = 1
     host_overhead_s: NotNegative = 0.0
     host_overhead_per_request_s: NotNegative = 0.0
+    leap: bool = True
 
 
 class ConstantCostSection(Section):

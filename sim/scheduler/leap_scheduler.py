@@ -26,7 +26,7 @@ contains its output is looked up. Nobody can tell the difference: blocks have no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sim.scheduler.async_scheduler import AsyncScheduler
@@ -70,6 +70,7 @@ class LeapScheduler(Scheduler):
         self._in_flight: deque[LeapStep] = deque()
         self._blocked = False  # the head of waiting was refused, and nothing was freed since
         self._output_bases: dict[BlockHash, Member] = {}
+        self.on_dissolve: Callable[[list[Request]], None] = lambda _: None
         self._can_group = not (
             config.num_speculative_tokens
             or config.num_lookahead_tokens
@@ -214,7 +215,10 @@ class LeapScheduler(Scheduler):
     # The group ------------------------------------------------------------------------------
 
     def dissolve(self) -> None:
-        """Write the members' progress back: afterwards every request stands on its own."""
+        """Write the members' progress back: afterwards every request stands on its own.
+
+        Calls `on_dissolve` with those that got a token from the last step processed.
+        """
         num_processed = self._num_processed
         members = [*self._retired, *self.group.clear()]
         self._retired.clear()
@@ -228,6 +232,7 @@ class LeapScheduler(Scheduler):
             self._write_blocks(member.request, self._num_cacheable(member.request))
             self._write_in_flight(member.request, num_scheduled - num_done)
         self._lagging = dict(self.running)
+        self.on_dissolve([m.request for m in members if m.num_steps_before(num_processed)])
 
     def finish_requests(self, request_ids: Iterable[RequestId]) -> list[Request]:
         """As `Scheduler.finish_requests`."""
