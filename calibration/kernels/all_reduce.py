@@ -4,13 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.cost_model import FloatArray
 from calibration.errors import CalibrationError
 from calibration.kernels.curves import Curve
 from calibration.kernels.reading import read_kernel_table
+from calibration.model_spec import ModelSpec
 
 _US_PER_MS = 1e3
 _GRAPH = "vllm_graph"
 _EAGER = "vllm_eager"
+_RING_BYTES = (128.0, float(2**30))
 
 
 def read_all_reduce(file: Path) -> dict[int, Curve]:
@@ -41,3 +44,23 @@ def read_all_reduce(file: Path) -> dict[int, Curve]:
         values = [min(graph[gpus, s], eager.get((gpus, s), graph[gpus, s])) for s in sizes]
         curves[gpus] = Curve(np.array(sizes, dtype=float), np.array(values))
     return curves
+
+
+def ring_all_reduce(num_gpus: int, bytes_per_s: float, latency_s: float) -> Curve:
+    """Return the times of a ring over a link that is known by its rate and latency alone.
+
+    2 (p - 1) steps, each a latency and 1/p of the message: the usual alpha-beta model.
+    """
+    steps = 2 * (num_gpus - 1)
+    size = np.array(_RING_BYTES)
+    return Curve(size, steps * (latency_s + size / num_gpus / bytes_per_s) * 1e6)
+
+
+def gather_logits_us(all_reduce: Curve | None, model: ModelSpec, rows: FloatArray) -> FloatArray:
+    """Return the time in which each GPU gets the others' share of the logits.
+
+    Gathering is the second half of an all-reduce of the same bytes.
+    """
+    if all_reduce is None:
+        return np.zeros_like(rows)
+    return all_reduce.at(rows * model.vocab_size * model.dtype_bytes) / 2

@@ -10,6 +10,7 @@ from calibration.dtypes import kv_dtype_bytes
 from calibration.errors import CalibrationError
 from calibration.gpu_spec import GpuSpec, load_gpu
 from calibration.kernels import elementwise
+from calibration.kernels.all_reduce import gather_logits_us
 from calibration.kernels.attention import DecodeGrid, Heads
 from calibration.kernels.chunk_attention import chunk_times_us, launch_time_us
 from calibration.kernels.curves import Curve
@@ -119,16 +120,24 @@ def _dense(shard: _Shard) -> CurveTable:
 
 
 def _all_reduce_us(shard: _Shard, tokens: FloatArray) -> FloatArray:
-    if shard.tp == 1:
+    all_reduce = _all_reduce(shard)
+    if all_reduce is None:
         return np.zeros_like(tokens)
+    message_bytes = tokens * shard.model.hidden_size * shard.model.dtype_bytes
+    return _ALL_REDUCES_PER_LAYER * all_reduce.at(message_bytes)
+
+
+def _all_reduce(shard: _Shard) -> Curve | None:
+    """Return the group's all-reduces, None for a group of one."""
+    if shard.tp == 1:
+        return None
     known = shard.tables.all_reduce
     if shard.tp not in known:
         raise CalibrationError(
             f"{shard.tables.files['all_reduce']}: has no all-reduce of {shard.tp} GPUs;"
             f" it has {', '.join(map(str, known))}"
         )
-    message_bytes = tokens * shard.model.hidden_size * shard.model.dtype_bytes
-    return _ALL_REDUCES_PER_LAYER * known[shard.tp].at(message_bytes)
+    return known[shard.tp]
 
 
 def _logits(shard: _Shard) -> CurveTable:
@@ -138,7 +147,8 @@ def _logits(shard: _Shard) -> CurveTable:
         -(-model.vocab_size // shard.tp), model.hidden_size
     )
     rows = head.axis[head.axis <= _MAX_LOGITS]
-    total = head.at(rows) + elementwise.sampler_us(model, shard.gpu, shard.tp, rows)
+    total = head.at(rows) + elementwise.sampler_us(model, shard.gpu, rows)
+    total += gather_logits_us(_all_reduce(shard), model, rows)
     return _curve_table("num_logits", rows, total)
 
 

@@ -41,14 +41,10 @@ def step_us(model: ModelSpec, gpu: GpuSpec, tokens: FloatArray) -> FloatArray:
     return _time_us(gpu, _OPERATIONS_PER_STEP, numbers * model.dtype_bytes, tokens)
 
 
-def sampler_us(model: ModelSpec, gpu: GpuSpec, tp: int, rows: FloatArray) -> FloatArray:
-    """Return the time of sampling, with the gathering of the logits over the group."""
+def sampler_us(model: ModelSpec, gpu: GpuSpec, rows: FloatArray) -> FloatArray:
+    """Return the time of sampling."""
     row_bytes = model.vocab_size * _SAMPLER_BYTES_PER_LOGIT
-    gathered = model.vocab_size * model.dtype_bytes * (tp - 1) / tp
-    return (
-        _time_us(gpu, SAMPLER_LAUNCHES, row_bytes, rows)
-        + rows * gathered / gpu.link_bytes_per_s * 1e6
-    )
+    return _time_us(gpu, SAMPLER_LAUNCHES, row_bytes, rows)
 
 
 def _mlp_numbers(model: ModelSpec, tp: int) -> int:
