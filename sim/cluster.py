@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from simpy.events import Event
 
 from policies import RequestSnapshot, Router, check_choice
 from sim.admission import Admission
 from sim.config import ClosedLoad, ResolvedStudy
+from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.engine import HostOverhead, Replica
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.leap import LeapReplica
@@ -17,10 +19,23 @@ from sim.records import Records
 from sim.scheduler.async_scheduler import create_scheduler
 from sim.scheduler.leap_scheduler import create_leap_scheduler
 from sim.sim_request import SimRequest
+from sim.vllm_adapter import VllmSchedulerFactory
 from traces import RequestSpec, Trace
 
 _ROWS_AT_ONCE = 8192
 _EXAMPLES = 3
+
+
+def _makers(engine: EngineConfig) -> tuple[type[Replica], Callable[..., Any]]:
+    """What makes a replica, and what makes the scheduler in it.
+
+    Raises `VllmAdapterError` if the scheduler is another's and cannot be imported.
+    """
+    if engine.scheduler_class != OUR_SCHEDULER:
+        return Replica, VllmSchedulerFactory(engine.scheduler_class)
+    if engine.leap:
+        return LeapReplica, create_leap_scheduler
+    return Replica, create_scheduler
 
 
 class Cluster:
@@ -46,9 +61,7 @@ class Cluster:
         self._on_end: Callable[[SimRequest], None] | None = None
         self._admission = Admission(study.engine.scheduler, study.engine.cache)
         host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
-        leap = study.engine.leap
-        make_replica = LeapReplica if leap else Replica
-        make_scheduler = create_leap_scheduler if leap else create_scheduler
+        make_replica, make_scheduler = _makers(study.engine)
         self.replicas: tuple[Replica, ...] = tuple(
             make_replica(
                 env,

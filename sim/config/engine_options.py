@@ -7,7 +7,7 @@ from calibration import (
     compute_num_gpu_blocks,
     serving_defaults,
 )
-from sim.config.resolved import EngineConfig
+from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
 from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
@@ -40,7 +40,8 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         tensor_parallel_size=section.tensor_parallel_size,
         host_overhead_s=section.host_overhead_s,
         host_overhead_per_request_s=section.host_overhead_per_request_s,
-        leap=section.leap,
+        leap=section.leap and section.scheduler == OUR_SCHEDULER,
+        scheduler_class=section.scheduler,
     )
 
 

@@ -9,6 +9,8 @@ from sim.run_result import Slo
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
 
+OUR_SCHEDULER = "headway"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -16,6 +18,7 @@ class EngineConfig:
 
     `num_gpu_blocks_origin` says where the size of the KV pool comes from. The host overheads are
     seconds of CPU time between two steps: fixed, and for each scheduled request.
+    `scheduler_class` is ours, `vllm`, or a class with vLLM's interface as `module:Class`.
     """
 
     scheduler: SchedulerConfig
@@ -27,6 +30,7 @@ class EngineConfig:
     host_overhead_s: float = 0.0
     host_overhead_per_request_s: float = 0.0
     leap: bool = True
+    scheduler_class: str = OUR_SCHEDULER
 
 
 @dataclass(frozen=True, slots=True)

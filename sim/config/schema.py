@@ -28,7 +28,8 @@ class EngineSection(Section):
     `num_gpu_blocks` is the KV pool as vLLM's log states it (vLLM's flag to force it is
     `num_gpu_blocks_override`). `async_scheduling` decides the next step while the device runs this
     one. `host_overhead_s` and `host_overhead_per_request_s` are the CPU time of a step, fixed and
-    for each scheduled request.
+    for each scheduled request. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's
+    own) or a class with its interface as `module:Class`; with the latter two `leap` has no effect.
     """
 
     max_model_len: Count | None = None
@@ -50,6 +51,7 @@ class EngineSection(Section):
     host_overhead_s: NotNegative = 0.0
     host_overhead_per_request_s: NotNegative = 0.0
     leap: bool = True
+    scheduler: Text = "headway"
 
 
 class ConstantCostSection(Section):

@@ -34,6 +34,7 @@ class Family:
     is_async: float = 0.0
     unchunked: float = 0.0
     threshold: float = 0.0
+    thresholds: Choice = (1, 4, 8, 40, 100)  # beyond the drafts of a step
     watermark: float = 0.0
     scheduled_below_batched: float = 0.0
     shared: float = 0.2  # of a request: its prompt begins as others' do
@@ -126,6 +127,7 @@ FAMILIES: dict[str, Family] = {
         prompt_tokens=(500, 30000),
         max_model_lens=(32768,),
         budgets=(512, 2048, 8192),
+        thresholds=(64, 500, 2000),
         block_sizes=(16, 32, 128),
         short_prompts=0.1,
     ),

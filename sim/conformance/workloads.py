@@ -97,7 +97,7 @@ class _Draw:
             least = config["max_model_len"] if "enable_chunked_prefill" in config else drafts + 1
             config["max_num_scheduled_tokens"] = max(least, self._between(budget // 4, budget))
         if self._chance(family.threshold):
-            config["long_prefill_token_threshold"] = drafts + self._one_of((1, 4, 8, 40, 100))
+            config["long_prefill_token_threshold"] = drafts + self._one_of(family.thresholds)
 
     def _draw_requests(self, scheduler: SchedulerConfig) -> None:
         family = self.family
