@@ -39,7 +39,9 @@ class SteppedLeap:
         members = core.member_ids(step) if step.num_decodes else []
         assert len(members) == step.num_decodes
         self.num_grouped += step.num_decodes
-        tokens = core._in_running_order({**dict.fromkeys(members, 1), **step.output.num_scheduled_tokens})
+        tokens = core._in_running_order(
+            {**dict.fromkeys(members, 1), **step.output.num_scheduled_tokens}
+        )
         shown = SchedulerOutput(
             step.output.scheduled_new_reqs,
             step.output.scheduled_cached_reqs,
