@@ -12,6 +12,9 @@ from traces.generators.lengths import (
 )
 from traces.generators.prefixes import SystemPrompts
 from traces.loader import load
+from traces.measured.load import load_measured
+from traces.measured.results import Measured, MeasuredRequest
+from traces.reading import Reading, iter_chunks, open_trace
 from traces.request import MAX_NUM_TOKENS, Prompt, RequestSpec, Segment
 from traces.samples import sample
 from traces.source import TraceSource
@@ -29,8 +32,11 @@ __all__ = [
     "LengthModel",
     "Lognormal",
     "LognormalLengths",
+    "Measured",
+    "MeasuredRequest",
     "PoissonArrivals",
     "Prompt",
+    "Reading",
     "RequestSpec",
     "Segment",
     "SystemPrompts",
@@ -38,8 +44,11 @@ __all__ = [
     "TraceError",
     "TraceSource",
     "generate",
+    "iter_chunks",
     "limit",
     "load",
+    "load_measured",
+    "open_trace",
     "sample",
     "save",
     "scale_rate",

@@ -49,9 +49,17 @@ class CellColumn:
             return np.array(list(map(int, self.cells)), dtype=np.int64)
         return np.array(self._each(count_of, COUNT_RIGHT), dtype=np.int64)
 
-    def integers(self, right: str = INTEGER_RIGHT) -> IntArray:
-        """64-bit integers of either sign."""
-        return np.array(self._each(_integer_of, right), dtype=np.int64)
+    def integers(self, right: str = INTEGER_RIGHT, lowest: int = -(2**63)) -> IntArray:
+        """64-bit integers, at least `lowest`."""
+        values = np.array(self._each(_integer_of, right), dtype=np.int64)
+        low = np.flatnonzero(values < lowest)
+        if low.size:
+            self._fail(int(low[0]), right)
+        return values
+
+    def ids_or_none(self) -> IntArray:
+        """Request ids; -1 for an empty cell."""
+        return np.array(self._each(_id_or_none_of, ID_RIGHT), dtype=np.int64)
 
     def ids(self) -> IntArray:
         """Request ids: 64-bit integers, at least 0."""
@@ -60,6 +68,10 @@ class CellColumn:
     def seconds(self) -> FloatArray:
         """Finite numbers >= 0."""
         return np.array(self._each(_seconds_of, SECONDS_RIGHT), dtype=np.float64)
+
+    def seconds_or_nan(self) -> FloatArray:
+        """Finite numbers >= 0; NaN for an empty cell."""
+        return np.array(self._each(_seconds_or_nan_of, SECONDS_RIGHT), dtype=np.float64)
 
     def clock_ns(self) -> IntArray:
         """Clock times as nanoseconds since 1970, UTC; fractions of up to nine digits."""
@@ -93,6 +105,14 @@ def count_of(cell: str) -> int | None:
 def _id_of(cell: str) -> int | None:
     value = _integer_of(cell)
     return value if value is not None and value >= 0 else None
+
+
+def _id_or_none_of(cell: str) -> int | None:
+    return _id_of(cell) if cell else -1
+
+
+def _seconds_or_nan_of(cell: str) -> float | None:
+    return _seconds_of(cell) if cell else float("nan")
 
 
 def _integer_of(cell: str) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from traces.errors import TraceError, bad_place, did_you_mean, listed, nearest, shown
 
 _MISSPELT = 0.9
+_STRANGE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,14 @@ class ColumnNames:
         return self.required + self.optional
 
     def score(self, found: Sequence[str]) -> float:
-        """Share of the required names in `found`, near misses counted a little less."""
-        return sum(self._score_one(name, found) for name in self.required) / len(self.required)
+        """Share of the required names in `found`, near misses counted a little less.
+
+        Every name that is not known makes the score a little smaller, so that of two formats
+        that have what they need, the one that knows the whole file wins.
+        """
+        share = sum(self._score_one(name, found) for name in self.required) / len(self.required)
+        num_strange = sum(name not in self.known for name in found)
+        return max(share - _STRANGE * num_strange, 0.0)
 
     def _score_one(self, name: str, found: Sequence[str]) -> float:
         if name in found:
@@ -62,5 +69,11 @@ def unknown_format(path: str, first_line: str, known: Sequence[str]) -> TraceErr
     for separator, word in ((";", "';'"), ("\t", "a tab")):
         if separator in first_line and "," not in first_line:
             hint = f"; cells look separated by {word}, but must be by ','"
-    what = f"{first!r} begins no trace format known{hint}; known are: {'; '.join(known)}"
+    kind = "JSON" if first_line.startswith(("{", "[", '"')) else "CSV"
+    alike = [summary for summary in known if summary.startswith(kind)]
+    others = "with tables" if kind == "JSON" else "of JSON"
+    what = (
+        f"{first!r} begins no trace format known{hint}; known are: {'; '.join(alike)}; and "
+        f"{len(known) - len(alike)} formats {others}"
+    )
     return bad_place(path, "line 1", what)

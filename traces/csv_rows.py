@@ -3,44 +3,70 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
+import numpy as np
+
+from traces.arrays import IntArray
 from traces.cells import CellColumn
 from traces.columns import ColumnNames
-from traces.errors import bad_place, shown
+from traces.errors import bad_place, bad_row, shown
 from traces.files import Head, InputFile
-from traces.formats.base import ROWS_PER_CHUNK
+from traces.formats.base import Chunk, Part
+from traces.rows import batches
+
+_Row = tuple[int, int, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class CsvChunk:
     """Rows of a CSV file by column name."""
 
+    rows: IntArray
     lines: list[int]
     columns: dict[str, CellColumn]
+
+    @property
+    def places(self) -> IntArray:
+        """The line of each row."""
+        return np.array(self.lines, dtype=np.int64)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> CellColumn:
+        return self.columns[name]
 
 
 def header_of(head: Head) -> list[str]:
     """The names in a file's first line, for detection; none if it is JSON."""
-    return [] if head.first_line.startswith(("{", "[")) else head.first_line.split(",")
+    if head.first_line.startswith(("{", "[")):
+        return []
+    return [name.strip('"') for name in head.first_line.split(",")]
 
 
-def read_csv(file: InputFile, names: ColumnNames) -> Iterator[CsvChunk]:
+def read_csv(
+    file: InputFile, names: ColumnNames, part: Part, typed: Callable[[CsvChunk], Chunk]
+) -> Iterator[Chunk]:
     """Chunks of the rows below the header; blank lines are no rows.
 
     Raises:
-        TraceError: names that `names` refuses, a row with too few or too many cells, no rows.
+        TraceError: names that `names` refuses, no rows, or a bad row where those are errors.
     """
-    rows = _numbered_rows(file)
-    line, header = next(rows)
+    numbered = _numbered_rows(file)
+    line, header = next(numbered)
     names.check(file.path, f"line {line}", "column", header)
-    found_rows = False
-    while batch := list(islice(rows, ROWS_PER_CHUNK)):
-        found_rows = True
+
+    def parse(batch: Sequence[_Row]) -> Chunk:
         _check_widths(file.path, header, batch)
-        yield _chunk(file.path, header, batch)
+        return typed(_chunk(file.path, header, batch))
+
+    found_rows = False
+    rows = ((row, *each) for row, each in enumerate(numbered, start=part.first_row))
+    for batch in batches(rows):
+        found_rows = True
+        yield from part.bad_rows.parsed(batch, parse)
     if not found_rows:
         what = "the file ends after its header; a trace has at least one request"
         raise bad_place(file.path, f"line {line}", what)
@@ -57,21 +83,23 @@ def _numbered_rows(file: InputFile) -> Iterator[tuple[int, list[str]]]:
         raise bad_place(file.path, f"line {reader.line_num}", what) from None
 
 
-def _check_widths(path: str, header: list[str], batch: list[tuple[int, list[str]]]) -> None:
-    for line, row in batch:
+def _check_widths(path: str, header: list[str], batch: Sequence[_Row]) -> None:
+    for _, line, row in batch:
+        if len(row) == len(header):
+            continue
+        what = f"the row has {len(row)} cells, but the header has {len(header)}"
         if len(row) < len(header):
-            what = f"the row has {len(row)} cells, but the header has {len(header)}"
-            raise bad_place(path, f"line {line}", f"{header[len(row)]} is missing: {what}")
-        if len(row) > len(header):
-            what = f"the row has {len(row)} cells, but the header has {len(header)}"
-            extra = shown(row[len(header)])
-            raise bad_place(path, f"line {line}", f"{extra} belongs to no column: {what}")
+            what = f"{header[len(row)]} is missing: {what}"
+        else:
+            what = f"{shown(row[len(header)])} belongs to no column: {what}"
+        raise bad_row(path, f"line {line}", what, "wrong number of cells")
 
 
-def _chunk(path: str, header: list[str], batch: list[tuple[int, list[str]]]) -> CsvChunk:
-    lines = [line for line, _ in batch]
-    columns = zip(*(row for _, row in batch), strict=True)
+def _chunk(path: str, header: list[str], batch: Sequence[_Row]) -> CsvChunk:
+    lines = [line for _, line, _ in batch]
+    columns = zip(*(row for _, _, row in batch), strict=True)
     return CsvChunk(
+        np.array([row for row, _, _ in batch], dtype=np.int64),
         lines,
         {
             name: CellColumn(path, name, lines, cells)

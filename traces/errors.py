@@ -12,15 +12,32 @@ class TraceError(ValueError):
     """A trace, or a request to make one, is wrong; the message is one sentence for the user."""
 
 
+class RowError(TraceError):
+    """One row of a file is wrong; the others may be right. `reason` is the kind, for counting."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RowError], tuple[str, str]]:
+        return RowError, (str(self), self.reason)
+
+
 def shown(value: object) -> str:
     """`value` as an error shows it: `repr`, cut when long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... (cut)"
 
 
-def bad_value(path: str, place: str, field: str, value: object, right: str) -> TraceError:
+def bad_value(path: str, place: str, field: str, value: object, right: str) -> RowError:
     """Error for one cell. `place` is like "line 7"; `right` says what the field must be."""
-    return TraceError(f"{path}, {place}, {field}: {shown(value)} is wrong; it must be {right}")
+    message = f"{path}, {place}, {field}: {shown(value)} is wrong; it must be {right}"
+    return RowError(message, f"bad {field}")
+
+
+def bad_row(path: str, place: str, what: str, reason: str) -> RowError:
+    """Error for a whole row; `reason` is its kind in a few words, for counting."""
+    return RowError(f"{path}, {place}: {what}", reason)
 
 
 def bad_place(path: str, place: str, what: str) -> TraceError:

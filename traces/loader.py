@@ -1,140 +1,240 @@
-"""From a file to a trace: detect, read, drop and count, sort and say so, shift to zero."""
+"""From files to a trace: detect, read, drop and count, sort and say so, shift to zero."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from traces.errors import TraceError, bad_place
-from traces.files import InputFile
-from traces.formats.base import Chunk, Format
-from traces.formats.registry import detect, format_named
-from traces.request import Prompt
+from traces.formats.base import Chunk, joined
+from traces.reading import Reading, TracePath, open_trace
+from traces.request import NO_PARENT
+from traces.rows import OnBadRow
 from traces.source import TraceSource
+from traces.time_units import unit_suspicion
 from traces.trace import Trace
+from traces.trace_checks import rows_of
 
 ZERO_PROMPT = "zero prompt tokens"
 ZERO_OUTPUT = "zero output tokens"
+OUTSIDE = "outside the window"
 
 
-def load(path: str | os.PathLike[str], format: str = "auto", *, rebase: bool = True) -> Trace:
-    """The trace in a file: all its rows, in order of arrival.
+def load(
+    path: TracePath,
+    format: str = "auto",
+    *,
+    rebase: bool = True,
+    time_unit: str | None = None,
+    block_size: int | None = None,
+    on_bad_row: OnBadRow = "error",
+    window_s: tuple[float, float] | None = None,
+) -> Trace:
+    """The trace in a file, or in the files of a glob: all its rows, in order of arrival.
 
-    Rows with zero prompt tokens or zero output tokens never were requests to an engine: they
-    are dropped and counted in `source.dropped` (a row with both, under its prompt). Rows that
+    Rows with zero prompt tokens or zero output tokens never were requests to an engine, or failed:
+    they are dropped and counted in `source.dropped` (a row with both, under its prompt). Rows that
     come out of time order are sorted, with a warning in `source.warnings`. A request's id is
-    its row number from 0, dropped rows counted, unless the file gives ids.
+    its row number from 0, dropped rows counted, unless the file gives ids. A row whose parent was
+    dropped, or comes no earlier, begins its session.
 
     Args:
-        path: the file.
+        path: the file (.gz and .zst are unpacked), or a pattern of names.
         format: a name of `formats.registry.FORMATS`, or "auto" to detect it from the content.
         rebase: shift times so that the first arrival is 0, and keep the original start in
             `source.start`. False keeps `arrival_s` of Headway's own formats as written.
+        time_unit: of times written as numbers: "s", "ms", "us" or "ns"; None for the format's.
+        block_size: tokens that a hash id stands for; None to find it from the lengths.
+        on_bad_row: "error" raises for the first row that is wrong; "skip" leaves such rows out
+            and counts them by reason in `source.dropped`.
+        window_s: keep only arrivals from its first second to before its second one, counted from
+            the first row of the file; only those rows ever sit in memory.
 
     Raises:
         TraceError: the file is missing or wrong; names file, line, field and value.
     """
-    with InputFile(path) as file:
-        chosen = detect(file.head) if format == "auto" else format_named(format)
-        rows = _joined(file.path, list(chosen.read(file)))
-        return _assembled(file, chosen, rows, rebase=rebase)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """All chunks of a file as one."""
-
-    places: Any
-    times: Any
-    num_prompt_tokens: Any
-    num_output_tokens: Any
-    priority: Any
-    request_id: Any
-    prompts: tuple[Prompt, ...] | None
-
-
-def _joined(path: str, chunks: Sequence[Chunk]) -> _Rows:
-    if not chunks:
-        raise TraceError(f"{path}: the file has no rows; a trace has at least one request")
-    prompts = None
-    if any(chunk.prompts is not None for chunk in chunks):
-        prompts = tuple(prompt for chunk in chunks for prompt in chunk.prompts or ())
-    return _Rows(
-        places=np.concatenate([chunk.places for chunk in chunks]),
-        times=np.concatenate([chunk.times for chunk in chunks]),
-        num_prompt_tokens=np.concatenate([chunk.num_prompt_tokens for chunk in chunks]),
-        num_output_tokens=np.concatenate([chunk.num_output_tokens for chunk in chunks]),
-        priority=_optional([chunk.priority for chunk in chunks]),
-        request_id=_optional([chunk.request_id for chunk in chunks]),
-        prompts=prompts,
+    reading = open_trace(
+        path, format, time_unit=time_unit, block_size=block_size, on_bad_row=on_bad_row
     )
+    counts = _Counts()
+    chunks = [_kept(chunk, counts) for chunk in _in_window(reading, window_s, counts)]
+    return _assembled(reading, chunks, counts, rebase=rebase)
 
 
-def _optional(columns: list[Any]) -> Any:
-    return None if columns[0] is None else np.concatenate(columns)
+@dataclass(slots=True)
+class _Counts:
+    """What was met on the way through a file."""
+
+    dropped: dict[str, int] = field(default_factory=dict)
+    num_early: int = 0
+    first_early: str = ""
+    last_time: Any = None
+    num_rows: int = 0
+
+    def drop(self, reason: str, number: int) -> None:
+        if number:
+            self.dropped[reason] = self.dropped.get(reason, 0) + number
 
 
-def _assembled(file: InputFile, chosen: Format, rows: _Rows, *, rebase: bool) -> Trace:
-    ids = _ids(file.path, chosen, rows)
-    kept, dropped = _kept(rows)
-    if kept.size == 0:
-        counts = ", ".join(f"{count} with {reason}" for reason, count in dropped.items())
-        raise TraceError(f"{file.path}: no usable request among {len(ids)} rows ({counts})")
-    times = rows.times[kept]
-    start = times.min() if rebase else times.dtype.type(0)
+def _in_window(
+    reading: Reading, window_s: tuple[float, float] | None, counts: _Counts
+) -> Iterator[Chunk]:
+    if window_s is not None and not 0 <= window_s[0] < window_s[1]:
+        raise TraceError(
+            f"window: {window_s!r} is wrong; it must be two seconds, first the smaller"
+        )
+    origin = None
+    for chunk in reading.chunks():
+        _note_order(reading, chunk, counts)
+        if window_s is None:
+            yield chunk
+            continue
+        origin = chunk.times[0] if origin is None else origin
+        times_s = (chunk.times - origin) / reading.plan.ticks_per_s
+        inside = np.flatnonzero((times_s >= window_s[0]) & (times_s < window_s[1]))
+        counts.drop(OUTSIDE, len(chunk) - len(inside))
+        yield chunk.taken(inside)
+
+
+def _note_order(reading: Reading, chunk: Chunk, counts: _Counts) -> None:
+    """Count rows with an earlier time than the row before them."""
+    is_first = counts.last_time is None or not reading.plan.has_common_time
+    first = chunk.times[:1] if is_first else [counts.last_time]
+    # The same type as the times: nanoseconds since 1970 have more digits than a float.
+    before = np.concatenate([np.asarray(first, dtype=chunk.times.dtype), chunk.times[:-1]])
+    early = np.flatnonzero(chunk.times < before)
+    if early.size and not counts.num_early:
+        counts.first_early = f"{reading.format.place_word} {chunk.places[early[0]]}"
+    counts.num_early += int(early.size)
+    counts.last_time = chunk.times[-1]
+    counts.num_rows += len(chunk)
+
+
+def _kept(chunk: Chunk, counts: _Counts) -> Chunk:
+    """The rows that are requests; the others counted by reason."""
+    no_prompt = chunk.num_prompt_tokens == 0
+    no_output = (chunk.num_output_tokens == 0) & ~no_prompt
+    counts.drop(ZERO_PROMPT, int(no_prompt.sum()))
+    counts.drop(ZERO_OUTPUT, int(no_output.sum()))
+    dropped = no_prompt | no_output
+    return chunk.taken(np.flatnonzero(~dropped)) if dropped.any() else chunk
+
+
+def _assembled(reading: Reading, chunks: list[Chunk], counts: _Counts, *, rebase: bool) -> Trace:
+    counts.dropped |= reading.bad_rows.num_by_reason
+    num_read = counts.num_rows + sum(reading.bad_rows.num_by_reason.values())
+    if not num_read:
+        raise TraceError(f"{reading.name}: the file has no rows; a trace has at least one request")
+    rows = joined(chunks) if chunks else None
+    if rows is None or not len(rows):
+        listed = ", ".join(f"{count} with {reason}" for reason, count in counts.dropped.items())
+        raise TraceError(f"{reading.name}: no usable request among {num_read} rows ({listed})")
+    start = rows.times.min() if rebase else rows.times.dtype.type(0)
+    arrival_s = (rows.times - start) / reading.plan.ticks_per_s
+    ids = _ids(reading, rows)
+    parents, warnings = _parents(reading, rows, ids, arrival_s)
+    if not rebase:
+        arrival_s = _as_written(reading, rows)
     return Trace.from_columns(
-        (times - start) / chosen.ticks_per_s,
-        rows.num_prompt_tokens[kept],
-        rows.num_output_tokens[kept],
-        priority=None if rows.priority is None else rows.priority[kept],
-        request_id=ids[kept],
-        prompts=None if rows.prompts is None else [rows.prompts[index] for index in kept],
+        arrival_s,
+        rows.num_prompt_tokens,
+        rows.num_output_tokens,
+        priority=rows.priority,
+        request_id=ids,
+        prompts=rows.prompts,
+        session_id=rows.session_id,
+        parent_id=parents,
+        think_time_s=_think_times(rows, parents),
+        tenant=rows.tenant,
+        lora_id=rows.lora_id,
         source=TraceSource(
-            name=file.path,
-            format=chosen.name,
-            sha256=file.sha256(),
-            num_rows_read=len(ids),
-            start=chosen.start_text(start.item()) if rebase else None,
-            dropped=dropped,
-            warnings=_order_warnings(file.path, chosen, rows),
+            name=reading.name,
+            format=reading.format.name,
+            sha256=reading.sha256,
+            num_rows_read=num_read,
+            start=_start_text(reading, start) if rebase else None,
+            dropped=counts.dropped,
+            warnings=(*_warnings(reading, counts, rows), *warnings),
+            time_unit=reading.plan.time_unit,
+            block_size=reading.plan.block_size,
+            reading=reading.describe(),
         ),
     )
 
 
-def _kept(rows: _Rows) -> tuple[Any, dict[str, int]]:
-    """Indices of the rows that are requests, and how many are not, by reason."""
-    no_prompt = rows.num_prompt_tokens == 0
-    no_output = (rows.num_output_tokens == 0) & ~no_prompt
-    counts = {ZERO_PROMPT: int(no_prompt.sum()), ZERO_OUTPUT: int(no_output.sum())}
-    kept = np.flatnonzero(~(no_prompt | no_output))
-    return kept, {reason: count for reason, count in counts.items() if count}
+def _as_written(reading: Reading, rows: Chunk) -> Any:
+    return rows.times if reading.plan.ticks_per_s == 1 else rows.times / reading.plan.ticks_per_s
 
 
-def _ids(path: str, chosen: Format, rows: _Rows) -> Any:
+def _start_text(reading: Reading, ticks: Any) -> str:
+    """A time as its user would write it."""
+    if reading.plan.time_unit is None:
+        return f"{np.datetime64(int(ticks), 'ns')}Z"
+    return f"{ticks.item()!r} {reading.plan.time_unit}"
+
+
+def _think_times(rows: Chunk, parents: Any) -> Any:
+    if rows.think_time_s is None or parents is None:
+        return None
+    return np.where(parents == NO_PARENT, np.nan, rows.think_time_s)
+
+
+def _ids(reading: Reading, rows: Chunk) -> Any:
     """Ids given, checked to be unique; else row numbers from 0."""
     if rows.request_id is None:
-        return np.arange(len(rows.places), dtype=np.int64)
+        return rows.rows
     order = np.argsort(rows.request_id, kind="stable")
     ordered = rows.request_id[order]
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if repeated.size:
+        word = reading.format.place_word
         first, second = (rows.places[order[repeated[0] + offset]] for offset in (0, 1))
-        what = f"{ordered[repeated[0]]} is taken by {chosen.place_word} {first}"
-        place = f"{chosen.place_word} {second}, request_id"
-        raise bad_place(path, place, f"{what}; ids must be unique")
+        what = f"{ordered[repeated[0]]} is taken by {word} {first}; ids must be unique"
+        raise bad_place(reading.name, f"{word} {second}, request_id", what)
     return rows.request_id
 
 
-def _order_warnings(path: str, chosen: Format, rows: _Rows) -> tuple[str, ...]:
-    early = np.flatnonzero(rows.times[1:] < rows.times[:-1]) + 1
-    if early.size == 0:
-        return ()
-    first = f"{chosen.place_word} {rows.places[early[0]]}"
-    return (
-        f"{path}: {early.size} of {len(rows.times)} rows have an earlier time than the row before"
-        f" (first: {first}); the trace was sorted by arrival",
+def _parents(
+    reading: Reading, rows: Chunk, ids: Any, arrival_s: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """Parents that are there and come before; how many were not."""
+    if rows.parent_id is None:
+        return None, ()
+    has_one = rows.parent_id != NO_PARENT
+    places = rows_of(ids, rows.parent_id)
+    known = has_one & (places >= 0)
+    earlier = (arrival_s[places], ids[places])
+    comes_before = (earlier[0] < arrival_s) | ((earlier[0] == arrival_s) & (earlier[1] < ids))
+    good = known & comes_before
+    parents = np.where(good, rows.parent_id, NO_PARENT)
+    reasons = {
+        "have a parent that is not in the trace": int((has_one & ~known).sum()),
+        "come no later than their parent": int((known & ~comes_before).sum()),
+    }
+    return parents, tuple(
+        f"{reading.name}: {number} turns {reason}; they are taken as first turns"
+        for reason, number in reasons.items()
+        if number
     )
+
+
+def _warnings(reading: Reading, counts: _Counts, rows: Chunk) -> Iterator[str]:
+    yield from (f"{reading.name}: {note}" for note in reading.plan.notes)
+    if counts.num_early:
+        yield (
+            f"{reading.name}: {counts.num_early} of {counts.num_rows} rows have an earlier time "
+            f"than the row before (first: {counts.first_early}); the trace was sorted by arrival"
+        )
+    if reading.bad_rows.first:
+        number = sum(reading.bad_rows.num_by_reason.values())
+        yield f"{number} bad rows were left out, the first: {reading.bad_rows.first[0]}"
+    span = float(rows.times.max() - rows.times.min())
+    if span == 0 and len(rows) > 1 and reading.plan.has_arrivals:
+        yield f"{reading.name}: all {len(rows)} requests come at the same instant"
+    if reading.plan.time_unit is not None:
+        suspicion = unit_suspicion(len(rows), span, reading.plan.time_unit)
+        if suspicion is not None:
+            yield f"{reading.name}: {suspicion}"

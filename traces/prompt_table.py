@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -153,10 +154,7 @@ class PromptTable(Sequence[Prompt]):
         for place in np.flatnonzero(self.is_text[first:last]).tolist():
             ids[place] = self.names[ids[place]]
         segments = list(zip(ids, self.lengths[first:last].tolist(), strict=True))
-        return [
-            tuple(segments[a - first : b - first])
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
+        return [tuple(segments[a - first : b - first]) for a, b in pairwise(bounds)]
 
 
 def first_come_numbers(places: IntArray, names: Sequence[str]) -> tuple[IntArray, list[str]]:

@@ -18,6 +18,9 @@ class TraceSource:
         dropped: how many rows were left out, by reason.
         warnings: what a user should know, one sentence each.
         transforms: what was applied after loading, in order.
+        time_unit: of the file's times; None for clock times, or where there was no file.
+        block_size: tokens that a hash id of the file stands for; None if it has none.
+        reading: how the file was read, and what of it was guessed, in one sentence.
     """
 
     name: str = "in memory"
@@ -28,6 +31,9 @@ class TraceSource:
     dropped: dict[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
+    time_unit: str | None = None
+    block_size: int | None = None
+    reading: str | None = None
 
     def transformed(self, what: str) -> TraceSource:
         """This source with one more transform noted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -253,7 +254,7 @@ class Trace:
             self.priority[rows].tolist(),
             _values(self.session_id, rows),
             (None if parent == NO_PARENT else parent for parent in _values(self.parent_id, rows)),
-            (None if think != think else think for think in _values(self.think_time_s, rows)),
+            map(_or_none, _values(self.think_time_s, rows)),
             _values(self.tenant, rows),
             itertools.repeat(0) if self.lora_id is None else self.lora_id[rows].tolist(),
         )
@@ -267,6 +268,10 @@ def _values(column: Any, rows: slice) -> Iterable[Any]:
     if column is None:
         return itertools.repeat(None)
     return column.values(rows) if isinstance(column, Labels) else column[rows].tolist()
+
+
+def _or_none(seconds: float | None) -> float | None:
+    return None if seconds is None or math.isnan(seconds) else seconds
 
 
 def _as_labels(values: Any) -> Labels | None:

@@ -60,8 +60,8 @@ CASES: dict[str, tuple[str | bytes, list[str]]] = {
         ["line 1", "unknown column 'prioritty'", "did you mean 'priority'"],
     ),
     "azure extra column": (
-        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n",
-        ["line 1", "unknown column 'NumImages'", "ContextTokens"],
+        "TIMESTAMP,NumVideos,ContextTokens,GeneratedTokens\n",
+        ["line 1", "unknown column 'NumVideos'", "ContextTokens"],
     ),
     "missing column": ("arrival_s,num_prompt_tokens\n", ["line 1", "'num_output_tokens'"]),
     "column twice": (
@@ -122,16 +122,19 @@ CASES: dict[str, tuple[str | bytes, list[str]]] = {
     "UTF-16": ((OWN + GOOD_OWN).encode("utf-16"), ["line 1", "UTF-16", "UTF-8"]),
     "binary": (b"\x7fELF\x02\x01\x01\0\0\0", ["line 1", "binary"]),
     "zero byte in a row": (OWN + GOOD_OWN + "1,\0,1\n", ["line 3", "zero byte"]),
-    "gzip": (gzip.compress((OWN + GOOD_OWN).encode()), ["gzip", "unpack"]),
+    "gzip cut off": (gzip.compress((OWN + GOOD_OWN).encode())[:-12], ["gzip", "cut off"]),
+    "a gzip that isn't": (b"\x1f\x8b" + OWN.encode(), ["gzip", "damaged"]),
+    "gzip of nothing": (gzip.compress(b""), ["empty"]),
+    "bzip2": (b"BZh91AY&SY", ["bzip2", "unpack"]),
     "zip": (b"PK\x03\x04rest", ["zip", "unpack"]),
-    "zstandard": (b"\x28\xb5\x2f\xfdrest", ["zstandard", "unpack"]),
+    "a zstandard that isn't": (b"\x28\xb5\x2f\xfdrest", ["zstandard", "damaged"]),
     "truncated JSON": (json_rows(JSON_ROW[:-5]), ["line 2", "no JSON"]),
     "truncated JSON in line 1": (JSON_ROW, ["line 1", "no JSON"]),
     "JSON number": (json_rows("5\n"), ["line 2", "5", "object"]),
     "JSON text in line 1": ('"abc"\n', ["line 1", "abc"]),
     "JSON with a stranger's keys": (
-        '{"timestamp": 1, "input_length": 2, "output_length": 3, "hash_ids": []}\n',
-        ["line 1", "timestamp", "known are"],
+        '{"when": 1, "question": 2, "answer": 3}\n',
+        ["line 1", "question", "known are"],
     ),
     "JSON misspelt key": (
         json_rows(JSON_ROW + ', "priorty": 1}\n'),
@@ -247,7 +250,7 @@ def test_bad_file(write: Callable[..., Path], name: str) -> None:
 
 @pytest.mark.parametrize("format", ["azure", "headway-csv", "headway-jsonl", "headway-parquet"])
 @pytest.mark.parametrize(
-    "name", ["binary", "gzip", "wrong header", "UTF-16", "invalid UTF-8", "prose"]
+    "name", ["binary", "gzip cut off", "wrong header", "UTF-16", "invalid UTF-8", "prose"]
 )
 def test_bad_file_with_its_format_named(write: Callable[..., Path], name: str, format: str) -> None:
     refusal(write(CASES[name][0]), format=format)

@@ -4,45 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
+from traces.cells import ID_RIGHT
 from traces.columns import ColumnNames
 from traces.csv_rows import CsvChunk, header_of, read_csv
 from traces.files import Head, InputFile
-from traces.formats.base import Chunk
+from traces.formats.base import Chunk, Part, Plan, Wanted, numeric_plan
+from traces.labels import Labels
 
 REQUIRED = ("arrival_s", "num_prompt_tokens", "num_output_tokens")
-_NAMES = ColumnNames(REQUIRED, ("request_id", "priority"))
+EXTRA = ("request_id", "priority", "session_id", "parent_id", "think_time_s", "tenant", "lora_id")
+_NAMES = ColumnNames(REQUIRED, EXTRA)
 
 
 class HeadwayCsvFormat:
-    """Seconds and token counts under the names of `RequestSpec`."""
+    """Columns under the names of `RequestSpec`; an empty cell is an absent value."""
 
     name = "headway-csv"
-    summary = "CSV with arrival_s,num_prompt_tokens,num_output_tokens[,request_id][,priority]"
-    ticks_per_s = 1
+    summary = "CSV with arrival_s,num_prompt_tokens,num_output_tokens[,request_id,priority,...]"
     place_word = "line"
 
     def score(self, head: Head) -> float:
         """Share of the required columns that the first line has."""
         return _NAMES.score(header_of(head))
 
-    def read(self, file: InputFile) -> Iterator[Chunk]:
-        """Rows in file order."""
-        return map(_typed, read_csv(file, _NAMES))
+    def plan(self, head: Head, wanted: Wanted) -> Plan:
+        """Seconds, unless said otherwise."""
+        return numeric_plan(self.name, wanted, "s")
 
-    def start_text(self, ticks: float) -> str:
-        """`ticks` in seconds."""
-        return f"{ticks!r} s"
+    def read(self, file: InputFile, part: Part) -> Iterator[Chunk]:
+        """Rows in file order."""
+        return read_csv(file, _NAMES, part, _typed)
 
 
 def _typed(chunk: CsvChunk) -> Chunk:
-    columns = chunk.columns
     return Chunk(
-        places=np.array(chunk.lines, dtype=np.int64),
-        times=columns["arrival_s"].seconds(),
-        num_prompt_tokens=columns["num_prompt_tokens"].counts(),
-        num_output_tokens=columns["num_output_tokens"].counts(),
-        priority=columns["priority"].integers() if "priority" in columns else None,
-        request_id=columns["request_id"].ids() if "request_id" in columns else None,
+        rows=chunk.rows,
+        places=chunk.places,
+        times=chunk["arrival_s"].seconds(),
+        num_prompt_tokens=chunk["num_prompt_tokens"].counts(),
+        num_output_tokens=chunk["num_output_tokens"].counts(),
+        priority=chunk["priority"].integers() if "priority" in chunk else None,
+        request_id=chunk["request_id"].ids() if "request_id" in chunk else None,
+        session_id=_labels(chunk, "session_id"),
+        parent_id=chunk["parent_id"].ids_or_none() if "parent_id" in chunk else None,
+        think_time_s=chunk["think_time_s"].seconds_or_nan() if "think_time_s" in chunk else None,
+        tenant=_labels(chunk, "tenant"),
+        lora_id=chunk["lora_id"].integers(ID_RIGHT, lowest=0) if "lora_id" in chunk else None,
     )
+
+
+def _labels(chunk: CsvChunk, name: str) -> Labels | None:
+    return Labels.from_values(cell or None for cell in chunk[name].cells) if name in chunk else None

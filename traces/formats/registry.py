@@ -7,15 +7,34 @@ from traces.errors import TraceError, did_you_mean, listed
 from traces.files import Head, check_is_text
 from traces.formats.azure import AzureFormat
 from traces.formats.base import Format
+from traces.formats.burstgpt import BurstGptFormat
 from traces.formats.headway_csv import HeadwayCsvFormat
 from traces.formats.headway_jsonl import HeadwayJsonlFormat
 from traces.formats.headway_parquet import PARQUET_MAGIC, HeadwayParquetFormat
+from traces.formats.llmservingsim import LlmServingSimAgenticFormat, LlmServingSimFormat
+from traces.formats.load_tests import AIPERF, GUIDELLM, LLMSERVINGSIM_BENCH, VLLM_BENCH
+from traces.formats.mooncake import MooncakeFormat
+from traces.formats.qwen import QwenFormat
+from traces.formats.vidur import SPLITWISE, VIDUR
+from traces.formats.weka import WekaFormat
 
 FORMATS: tuple[Format, ...] = (
     AzureFormat(),
+    BurstGptFormat(),
     HeadwayCsvFormat(),
     HeadwayJsonlFormat(),
     HeadwayParquetFormat(),
+    MooncakeFormat(),
+    QwenFormat(),
+    WekaFormat(),
+    VIDUR,
+    SPLITWISE,
+    LlmServingSimFormat(),
+    LlmServingSimAgenticFormat(),
+    LLMSERVINGSIM_BENCH,
+    VLLM_BENCH,
+    AIPERF,
+    GUIDELLM,
 )
 
 _LEAST_SCORE = 0.5
