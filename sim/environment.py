@@ -19,8 +19,8 @@ class Environment(simpy.Environment):
 
     Events of one instant happen in the order of their rank: arrivals (rank 0) first, so that a
     step that begins at the very instant of an arrival sees it, then the replicas by id. `rank` is
-    that of the event that is happening. So what happens at one instant does not depend on when
-    its events were set.
+    the highest that had its turn at this instant. So what happens at one instant does not depend
+    on when its events were set.
     """
 
     rank = ARRIVAL_RANK
@@ -41,9 +41,12 @@ class Environment(simpy.Environment):
     def step(self) -> None:
         """Let the next event happen. Raises `EmptySchedule` if there is none."""
         try:
-            self._now, self.rank, _, event = heappop(self._queue)
+            now, rank, _, event = heappop(self._queue)
         except IndexError:
             raise EmptySchedule from None
+        # An arrival set by a replica's turn comes after it, whatever its rank.
+        self.rank = max(rank, self.rank) if now == self._now else rank
+        self._now = now
         callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
         for callback in callbacks:
             callback(event)
