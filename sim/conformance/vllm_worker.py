@@ -20,6 +20,7 @@ _MAX_IDLE_ITERATIONS = 3000
 def main() -> None:
     """Answer until the input ends. `sys.argv[1]` is the scheduler: vllm or module:Class."""
     answers = _take_stdout()
+    sys.path[0] = str(Path.cwd())  # not this file's folder, which is no place to import from
     _find_sim()
     from sim.vllm_adapter import VllmAdapterError, VllmSchedulerFactory  # noqa: PLC0415
 
