@@ -11,6 +11,7 @@ from policies import RequestSnapshot, Router, check_choice
 from sim.admission import Admission
 from sim.config import ClosedLoad, ResolvedStudy
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
+from sim.coverage import counted
 from sim.engine import HostOverhead, Replica
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.leap import LeapReplica
@@ -62,12 +63,13 @@ class Cluster:
         self._admission = Admission(study.engine.scheduler, study.engine.cache)
         host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
         make_replica, make_scheduler = _makers(study.engine)
+        self.cost = counted(study.cost_model)
         self.replicas: tuple[Replica, ...] = tuple(
             make_replica(
                 env,
                 replica_id,
                 scheduler=make_scheduler(study.engine.scheduler, study.engine.cache),
-                cost=study.cost_model,
+                cost=self.cost,
                 records=self.records,
                 host=host,
                 on_end=self._ended,

@@ -12,11 +12,12 @@ from simpy.events import Event
 from policies import make_router
 from sim.cluster import Cluster
 from sim.config import ClosedLoad, ResolvedStudy
+from sim.coverage import coverage_warnings
 from sim.engine import Replica
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.errors import SimulationError
 from sim.rng import Streams
-from sim.run_result import ReplicaInfo, RunInfo, RunResult
+from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
 from sim.sim_request import SimRequest
 
 _STUCK_NAMED = 5
@@ -81,7 +82,7 @@ class _Run:
         if num_unfinished and not self._is_over:
             raise SimulationError(_stuck_message(self._cluster.replicas))
         requests, steps, gaps = self._cluster.records.sorted_tables()
-        info = _run_info(self._study, self._cluster, partial=self._stopped)
+        info = _run_info(self._study, self._cluster, steps, partial=self._stopped)
         return RunResult(self._study.config, requests, steps, gaps, info)
 
     def _progress(self) -> None:
@@ -101,7 +102,7 @@ def _num_requests(study: ResolvedStudy) -> int:
     return len(study.trace)
 
 
-def _run_info(study: ResolvedStudy, cluster: Cluster, *, partial: bool) -> RunInfo:
+def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial: bool) -> RunInfo:
     engine = study.engine
     replica = ReplicaInfo(
         num_gpu_blocks=engine.cache.num_gpu_blocks,
@@ -116,7 +117,11 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, *, partial: bool) -> RunIn
         cost=asdict(study.cost_model.provenance),
         slo=study.slo,
         partial=partial,
-        warnings=(*study.warnings, *_refusal_warnings(cluster)),
+        warnings=(
+            *study.warnings,
+            *_refusal_warnings(cluster),
+            *coverage_warnings(cluster.cost, steps),
+        ),
     )
 
 
