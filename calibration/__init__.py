@@ -1,11 +1,12 @@
 """How long a step takes: step shapes, cost models, model and GPU descriptions."""
 
 from calibration.cost_model import CostModel, CostProvenance, FloatArray, HasCoverage
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
 from calibration.kv_capacity import KvCapacity, compute_num_gpu_blocks, kv_cache_bytes_per_token
 from calibration.load_model import load_model, model_names
 from calibration.model_spec import ModelSpec
+from calibration.profile_archive import shipped_profile, shipped_profile_names
 from calibration.profile_cost import ProfileCost, load_profile
 from calibration.profile_format import Profile, ProfileProvenance, parse_profile, read_profile
 from calibration.quantization import Quantization
@@ -31,6 +32,7 @@ __all__ = [
     "Quantization",
     "RooflineCost",
     "StepShape",
+    "UnmeasuredError",
     "compute_num_gpu_blocks",
     "decode_shape",
     "gpu_names",
@@ -42,4 +44,6 @@ __all__ = [
     "parse_profile",
     "read_profile",
     "serving_defaults",
+    "shipped_profile",
+    "shipped_profile_names",
 ]

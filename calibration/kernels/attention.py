@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.cost_model import FloatArray
-from calibration.errors import CalibrationError
+from calibration.errors import UnmeasuredError
 from calibration.interpolation import Line
 from calibration.kernels.curves import Curve
 from calibration.kernels.reading import KernelColumns, read_kernel_table
@@ -82,7 +82,7 @@ class AttentionTables:
         """Return the times of one whole prompt over its length, one layer.
 
         Raises:
-            CalibrationError: such heads were not measured.
+            UnmeasuredError: such heads were not measured.
         """
         return _by_heads(self._prompt, heads, self._context, self._context_file)
 
@@ -90,7 +90,7 @@ class AttentionTables:
         """Return the times of one token a request, one layer; contexts count the new token.
 
         Raises:
-            CalibrationError: such heads were not measured.
+            UnmeasuredError: such heads were not measured.
         """
         near = _neighbours(heads, self._generation, self._generation_file)
         grids = [self._decode(_with_query(heads, query)) for query, _ in near]
@@ -159,7 +159,7 @@ def _neighbours(heads: Heads, columns: KernelColumns, file: Path) -> list[tuple[
         return [(heads.query, 1.0)]
     below, above = numbers[numbers < heads.query], numbers[numbers > heads.query]
     if not len(below) or not len(above):
-        raise CalibrationError(f"{file}: {_described(heads)} were not measured")
+        raise UnmeasuredError(f"{file}: {_described(heads)} were not measured")
     low, high = int(below.max()), int(above.min())
     share = (heads.query - low) / (high - low)
     return [(low, 1.0 - share), (high, share)]
@@ -179,7 +179,7 @@ def _with_query(heads: Heads, query: int) -> Heads:
 
 def _check_points(num_points: int, heads: Heads, file: Path) -> None:
     if num_points < _MIN_POINTS:
-        raise CalibrationError(f"{file}: {_described(heads)} were not measured")
+        raise UnmeasuredError(f"{file}: {_described(heads)} were not measured")
 
 
 def _described(heads: Heads) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from calibration.cost_model import FloatArray
 from calibration.dtypes import kv_dtype_bytes
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, load_gpu
 from calibration.kernels import elementwise
 from calibration.kernels.all_reduce import gather_logits_us
@@ -21,7 +21,7 @@ from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, ProfileProvenance
 from calibration.profile_tables import CurveTable, GridTable
 
-_COMPUTED_TOKENS = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_COMPUTED_TOKENS = (0, 512, 2048, 8192, 32768, 131072)
 _MAX_LOGITS = 4096
 _DIGITS = 5
 _ALL_REDUCES_PER_LAYER = 2
@@ -133,7 +133,7 @@ def _all_reduce(shard: _Shard) -> Curve | None:
         return None
     known = shard.tables.all_reduce
     if shard.tp not in known:
-        raise CalibrationError(
+        raise UnmeasuredError(
             f"{shard.tables.files['all_reduce']}: has no all-reduce of {shard.tp} GPUs;"
             f" it has {', '.join(map(str, known))}"
         )

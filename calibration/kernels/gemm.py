@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.cost_model import FloatArray
-from calibration.errors import CalibrationError
+from calibration.errors import UnmeasuredError
 from calibration.kernels.curves import Curve
 from calibration.kernels.reading import read_kernel_table
 
@@ -34,7 +34,7 @@ class GemmTable:
         of a product; beyond the grid the last plane goes on.
 
         Raises:
-            CalibrationError: too few measured points around (n, k).
+            UnmeasuredError: too few measured points around (n, k).
         """
         i, share_n = _cell(self.n, n)
         j, share_k = _cell(self.k, k)
@@ -43,7 +43,7 @@ class GemmTable:
         times = _between(low, high, share_k)
         known = np.isfinite(times)
         if int(known.sum()) < _MIN_POINTS:
-            raise CalibrationError(
+            raise UnmeasuredError(
                 f"{self.file}: {self.dtype} products with {n} outputs and {k} inputs have"
                 f" {int(known.sum())} measured points around them; at least {_MIN_POINTS} are due"
             )

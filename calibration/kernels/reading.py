@@ -16,6 +16,9 @@ KernelColumns = dict[str, NDArray[Any]]
 _MIN_MS, _MAX_MS = 2e-4, 6e4
 """No kernel launch takes less than 0.2 us, none of these calls more than a minute."""
 
+_AGREEMENT = 1.25
+"""Repeated timings of one call may differ by this factor; beyond it one of them is wrong."""
+
 
 def read_kernel_table(
     file: Path, keys: Sequence[str], defaults: dict[str, int] | None = None
@@ -28,14 +31,13 @@ def read_kernel_table(
         defaults: values of columns that older tables lack.
 
     Raises:
-        CalibrationError: no such file, a column is missing, a call stands there twice, a time is
-            missing, negative, or in another unit than milliseconds.
+        CalibrationError: no such file, a column is missing, a call stands there twice with unlike
+            times, a time is missing, negative, or in another unit than milliseconds.
     """
     defaults = defaults or {}
     columns = _read(file, keys, defaults)
     _check_times(file, columns["latency"])
-    _check_unique(file, columns, keys)
-    return columns
+    return _merge_repeats(file, columns, keys)
 
 
 def _read(file: Path, keys: Sequence[str], defaults: dict[str, int]) -> KernelColumns:
@@ -84,13 +86,28 @@ def _check_times(file: Path, latency: NDArray[Any]) -> None:
         )
 
 
-def _check_unique(file: Path, columns: KernelColumns, keys: Sequence[str]) -> None:
+def _merge_repeats(file: Path, columns: KernelColumns, keys: Sequence[str]) -> KernelColumns:
+    """Return the columns with each call once: repeated timings that agree become their mean."""
     codes = np.zeros(len(columns["latency"]), dtype=np.int64)
     for key in keys:
         _, code = np.unique(columns[key], return_inverse=True)
         codes = codes * (int(code.max()) + 1) + code
-    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    if bool(np.any(counts > 1)):
-        row = int(first[np.argmax(counts > 1)])
-        call = ", ".join(f"{key}={columns[key][row]}" for key in keys)
-        raise CalibrationError(f"{file}: {call} stands there more than once")
+    _, first, call, counts = np.unique(
+        codes, return_index=True, return_inverse=True, return_counts=True
+    )
+    if int(counts.max()) == 1:
+        return columns
+    latency = columns["latency"]
+    low, high = np.full(len(first), np.inf), np.zeros(len(first))
+    np.minimum.at(low, call, latency)
+    np.maximum.at(high, call, latency)
+    if bool(np.any(high > _AGREEMENT * low)):
+        row = int(first[np.argmax(high > _AGREEMENT * low)])
+        named = ", ".join(f"{key}={columns[key][row]}" for key in keys)
+        raise CalibrationError(
+            f"{file}: {named} stands there more than once, with times that differ by more than"
+            f" {100 * (_AGREEMENT - 1):.0f} %"
+        )
+    merged = {name: column[first] for name, column in columns.items()}
+    merged["latency"] = np.bincount(call, latency) / counts
+    return merged

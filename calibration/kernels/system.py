@@ -5,7 +5,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.kernels.all_reduce import read_all_reduce
 from calibration.kernels.attention import AttentionTables
 from calibration.kernels.curves import Curve
@@ -59,10 +59,10 @@ class KernelTables:
         """Return the products of one format.
 
         Raises:
-            CalibrationError: not measured on this GPU.
+            UnmeasuredError: not measured on this GPU.
         """
         if dtype not in self.gemm:
-            raise CalibrationError(
+            raise UnmeasuredError(
                 f"{self.files['gemm']}: has no {dtype} products; it has {', '.join(self.gemm)}"
             )
         return self.gemm[dtype]

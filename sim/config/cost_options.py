@@ -8,15 +8,23 @@ from calibration import (
     ModelSpec,
     RooflineCost,
     load_profile,
+    shipped_profile,
 )
 from sim.config.schema import (
+    AutoCostSection,
     ConstantCostSection,
     LinearCostSection,
     ProfileCostSection,
     RooflineCostSection,
 )
 
-AnyCostSection = ConstantCostSection | LinearCostSection | RooflineCostSection | ProfileCostSection
+AnyCostSection = (
+    AutoCostSection
+    | ConstantCostSection
+    | LinearCostSection
+    | RooflineCostSection
+    | ProfileCostSection
+)
 
 
 def resolve_cost_model(
@@ -33,6 +41,16 @@ def resolve_cost_model(
             something else.
     """
     match section:
+        case AutoCostSection():
+            shipped = shipped_profile(model, gpu, tensor_parallel_size, kv_cache_dtype)
+            if shipped is not None:
+                return shipped
+            return RooflineCost(
+                model,
+                gpu,
+                tensor_parallel_size=tensor_parallel_size,
+                kv_cache_dtype=kv_cache_dtype,
+            )
         case ConstantCostSection():
             return ConstantCost(section.step_s)
         case LinearCostSection():
@@ -53,3 +71,16 @@ def resolve_cost_model(
                 kv_cache_dtype=kv_cache_dtype,
                 overhead_s=section.overhead_s,
             )
+
+
+def cost_model_warnings(
+    section: AnyCostSection, cost_model: CostModel, model: ModelSpec, gpu: GpuSpec
+) -> tuple[str, ...]:
+    """Return what a reader should know of how the cost model was chosen, one sentence each."""
+    if not isinstance(section, AutoCostSection) or cost_model.provenance.calibrated:
+        return ()
+    return (
+        f"no measured profile of {model.name} in {model.weight_dtype} on {gpu.name} at this"
+        " tensor parallel size ships with Headway, so steps take what the roofline allows at best;"
+        " `headway calibrate` makes a profile",
+    )

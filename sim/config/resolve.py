@@ -6,18 +6,24 @@ from typing import Any
 
 import policies
 from calibration import load_gpu, load_model
-from sim.config.cost_options import resolve_cost_model
+from sim.config.cost_options import cost_model_warnings, resolve_cost_model
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override
 from sim.config.provenance import provenance, verify
 from sim.config.resolved import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy
-from sim.config.schema import ClosedLoadSection, OpenLoadSection, StudyFile
+from sim.config.schema import (
+    ClosedLoadSection,
+    OpenLoadSection,
+    SessionLoadSection,
+    StudyFile,
+)
+from sim.config.session_options import resolve_session_load
 from sim.config.trace_options import resolve_trace
 from sim.errors import StudyError
 from sim.rng import Streams
 from sim.run_result import Slo
-from traces import Trace
+from traces import Trace, join_outputs
 
 
 def load_study(path: Path | str, overrides: Sequence[Override] = ()) -> ResolvedStudy:
@@ -53,6 +59,8 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
     streams = Streams(file.seed)
     policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
     trace = resolve_trace(file.trace, streams)
+    if isinstance(file.load, SessionLoadSection) and file.load.outputs_in_prompts:
+        trace = join_outputs(trace)
     made_of = provenance(trace, model, gpu, cost_model, engine)
     return ResolvedStudy(
         name=file.name,
@@ -68,13 +76,21 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
         slo=Slo(**file.slo.model_dump()),
         until_s=file.until_s,
         config={**_as_written(file), "provenance": made_of},
-        warnings=(*trace.source.warnings, *_pool_warnings(engine)),
+        warnings=(
+            *trace.source.warnings,
+            *_pool_warnings(engine),
+            *cost_model_warnings(file.cost_model, cost_model, model, gpu),
+        ),
     )
 
 
-def _resolve_load(section: OpenLoadSection | ClosedLoadSection, trace: Trace) -> Load:
+def _resolve_load(
+    section: OpenLoadSection | ClosedLoadSection | SessionLoadSection, trace: Trace
+) -> Load:
     if isinstance(section, OpenLoadSection):
         return OpenLoad()
+    if isinstance(section, SessionLoadSection):
+        return resolve_session_load(section, trace)
     if section.concurrency * (section.rounds or 1) > len(trace):
         raise StudyError(
             f"load: {section.concurrency} clients with {section.rounds or 1} rounds need "

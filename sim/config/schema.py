@@ -71,6 +71,14 @@ class LinearCostSection(Section):
     per_logit_s: NotNegative = 0.0
 
 
+class AutoCostSection(Section):
+    """A shipped profile if there is one of exactly this model, GPU and parallelism, else the
+    roofline; the result says which it was.
+    """
+
+    kind: Literal["auto"] = "auto"
+
+
 class RooflineCostSection(Section):
     """Computed from the data sheets of model and GPU: an upper bound of speed."""
 
@@ -86,7 +94,11 @@ class ProfileCostSection(Section):
 
 
 CostSection = Annotated[
-    ConstantCostSection | LinearCostSection | RooflineCostSection | ProfileCostSection,
+    AutoCostSection
+    | ConstantCostSection
+    | LinearCostSection
+    | RooflineCostSection
+    | ProfileCostSection,
     Field(discriminator="kind"),
 ]
 
@@ -113,7 +125,25 @@ class ClosedLoadSection(Section):
     client_delay_per_prompt_token_s: NotNegative = 0.0
 
 
-LoadSection = Annotated[OpenLoadSection | ClosedLoadSection, Field(discriminator="mode")]
+class SessionLoadSection(Section):
+    """Each request of a session is sent when the one before it has ended, plus its think time.
+
+    Sessions begin at the trace's times or, with `concurrency`, that many are open at once (for
+    traces whose sessions have no common time); the first of them begin evenly over `ramp_s`.
+    `think_time_s` is for follow-ups without a recorded one. `outputs_in_prompts` puts what a
+    turn generated into the prompt of the next, where recorded prompts go on from each other.
+    """
+
+    mode: Literal["sessions"]
+    concurrency: Count | None = None
+    ramp_s: NotNegative = 0.0
+    think_time_s: NotNegative | None = None
+    outputs_in_prompts: bool = True
+
+
+LoadSection = Annotated[
+    OpenLoadSection | ClosedLoadSection | SessionLoadSection, Field(discriminator="mode")
+]
 
 
 class SloSection(Section):
@@ -180,7 +210,7 @@ class StudyFile(Section):
     replicas: Count = 1
     router: Text = "round-robin"
     engine: EngineSection = EngineSection()
-    cost_model: CostSection = RooflineCostSection()
+    cost_model: CostSection = AutoCostSection()
     load: LoadSection = OpenLoadSection()
     slo: SloSection = SloSection()
     until_s: Positive | None = None

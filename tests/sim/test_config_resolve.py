@@ -278,7 +278,7 @@ def test_cost_models_by_kind(section: dict[str, Any], kind: str) -> None:
 
 
 def test_a_roofline_says_that_it_is_an_upper_bound() -> None:
-    label = resolved().cost_model.provenance.label
+    label = resolved(cost_model={"kind": "roofline"}).cost_model.provenance.label
     assert label.startswith("roofline: an upper bound, not calibrated")
 
 
