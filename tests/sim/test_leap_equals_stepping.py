@@ -9,31 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration import ConstantCost, CostModel, LinearCost, load_gpu, load_model
-from sim.config import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy
+from calibration import ConstantCost, LinearCost
+from sim.config import ClosedLoad, Load, OpenLoad
 from sim.run_result import Columns, RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
-from traces import RequestSpec, Trace
+from tests.sim.small_study import make_study
+from traces import RequestSpec
 
-MODEL, GPU = load_model("llama-3.2-1b"), load_gpu("l4")
 ROUTERS = ["round-robin", "random", "least-outstanding-requests", "least-outstanding-tokens"]
-
-
-def make_study(
-    requests: list[RequestSpec],
-    scheduler: SchedulerConfig,
-    cache: CacheConfig,
-    cost: CostModel,
-    *,
-    leap: bool,
-    engine: dict[str, float] | None = None,
-    **others: Any,
-) -> ResolvedStudy:
-    config = EngineConfig(scheduler, cache, "test", leap=leap, **(engine or {}))
-    return ResolvedStudy(
-        "test", 0, Trace.from_requests(requests), MODEL, GPU, cost, config, **others
-    )
 
 
 def differences(ours: RunResult, theirs: RunResult) -> list[str]:
