@@ -9,7 +9,7 @@ from simpy.events import Event
 
 from policies import RequestSnapshot, Router, check_choice
 from sim.admission import Admission
-from sim.config import ClosedLoad, ResolvedStudy
+from sim.config import ClosedLoad, ResolvedStudy, SessionLoad
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.coverage import counted
 from sim.engine import HostOverhead, Replica
@@ -19,11 +19,11 @@ from sim.live_view import LiveReplicaView
 from sim.records import Records
 from sim.scheduler.async_scheduler import create_scheduler
 from sim.scheduler.leap_scheduler import create_leap_scheduler
+from sim.sessions import SessionLoop
 from sim.sim_request import SimRequest
 from sim.vllm_adapter import VllmSchedulerFactory
 from traces import RequestSpec, Trace
 
-_ROWS_AT_ONCE = 8192
 _EXAMPLES = 3
 
 
@@ -79,6 +79,8 @@ class Cluster:
         self._views = tuple(LiveReplicaView(replica) for replica in self.replicas)
         if isinstance(study.load, ClosedLoad):
             ClosedLoop(self, study.load, study.trace)
+        elif isinstance(study.load, SessionLoad):
+            SessionLoop(self, study.load, study.trace)
         else:
             env.process(self._open_loop(study.trace))
 
@@ -91,6 +93,7 @@ class Cluster:
             arrival_time=arrival_s,
             priority=spec.priority,
             prompt=spec.prompt,
+            lora_id=spec.lora_id,
         )
         refusal = self._admission.refusal(spec.num_prompt_tokens, spec.num_output_tokens)
         if refusal is not None:
@@ -189,16 +192,4 @@ class ClosedLoop:
 
 def iterate(trace: Trace) -> Iterator[RequestSpec]:
     """The requests of a trace, read from its columns many at a time."""
-    for start in range(0, len(trace), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        ids = trace.request_id[rows].tolist()
-        prompts = [()] * len(ids) if trace.prompts is None else trace.prompts[rows]
-        yield from map(
-            RequestSpec,
-            ids,
-            trace.arrival_s[rows].tolist(),
-            trace.num_prompt_tokens[rows].tolist(),
-            trace.num_output_tokens[rows].tolist(),
-            prompts,
-            trace.priority[rows].tolist(),
-        )
+    return iter(trace)

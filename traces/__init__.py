@@ -21,6 +21,7 @@ from traces.source import TraceSource
 from traces.trace import Trace
 from traces.transforms.arrivals import scale_rate, with_poisson_arrivals
 from traces.transforms.selection import limit
+from traces.transforms.sessions import join_outputs, parent_rows, session_numbers
 from traces.writer import save
 
 __all__ = [
@@ -45,12 +46,15 @@ __all__ = [
     "TraceSource",
     "generate",
     "iter_chunks",
+    "join_outputs",
     "limit",
     "load",
     "load_measured",
     "open_trace",
+    "parent_rows",
     "sample",
     "save",
     "scale_rate",
+    "session_numbers",
     "with_poisson_arrivals",
 ]

@@ -2,7 +2,14 @@
 
 from sim.config.overrides import Override, parse_override
 from sim.config.resolve import load_study, resolve_study
-from sim.config.resolved import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy
+from sim.config.resolved import (
+    ClosedLoad,
+    EngineConfig,
+    Load,
+    OpenLoad,
+    ResolvedStudy,
+    SessionLoad,
+)
 
 __all__ = [
     "ClosedLoad",
@@ -11,6 +18,7 @@ __all__ = [
     "OpenLoad",
     "Override",
     "ResolvedStudy",
+    "SessionLoad",
     "load_study",
     "parse_override",
     "resolve_study",

@@ -53,7 +53,21 @@ class ClosedLoad:
     client_delay_per_prompt_token_s: float = 0.0
 
 
-Load: TypeAlias = OpenLoad | ClosedLoad
+@dataclass(frozen=True, slots=True)
+class SessionLoad:
+    """A request is sent when its parent has ended, plus its think time.
+
+    Sessions begin at the trace's times, or, with a `concurrency`, that many are open at once and
+    the first of them begin evenly over `ramp_s`. `think_time_s` is for requests without a
+    recorded one.
+    """
+
+    concurrency: int | None = None
+    ramp_s: float = 0.0
+    think_time_s: float | None = None
+
+
+Load: TypeAlias = OpenLoad | ClosedLoad | SessionLoad
 
 
 @dataclass(frozen=True, slots=True)
