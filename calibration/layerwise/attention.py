@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibration.cost_model import FloatArray
-from calibration.interpolation import Line
+from calibration.kernels.curves import Curve
 from calibration.layerwise.files import LayerwiseFiles
 
 _LEAST_US = 0.05  # what decodes add is a difference of two timings: noise may make it 0
@@ -16,11 +16,15 @@ Times = dict[tuple[int, int, int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class TimedGrid:
-    """Full table of microseconds of one layer over rows x columns."""
+    """Full table of microseconds of one layer over rows x columns.
+
+    `leave_out_errors` are of the measured cells only: each inner one interpolated in its row.
+    """
 
     rows: FloatArray
     columns: FloatArray
     time_us: FloatArray
+    leave_out_errors: FloatArray
 
 
 def read_attention(files: LayerwiseFiles) -> Times:
@@ -82,8 +86,15 @@ def _filled(known: dict[tuple[int, int], float]) -> TimedGrid:
     rows = sorted({row for row, _ in known})
     columns = sorted({column for _, column in known})
     at = np.array(columns, dtype=np.float64)
-    lines = []
-    for row in rows:
-        own = sorted(column for r, column in known if r == row)
-        lines.append(Line(own, [known[row, column] for column in own]).at_each(at))
-    return TimedGrid(np.array(rows, dtype=np.float64), at, np.array(lines))
+    curves = [
+        _curve({column: time_us for (r, column), time_us in known.items() if r == row})
+        for row in rows
+    ]
+    errors = np.concatenate([curve.leave_out_errors() for curve in curves])
+    times = np.array([curve.at(at) for curve in curves])
+    return TimedGrid(np.array(rows, dtype=np.float64), at, times, errors)
+
+
+def _curve(times: dict[int, float]) -> Curve:
+    columns = sorted(times)
+    return Curve(_array(columns), np.array([times[column] for column in columns]))

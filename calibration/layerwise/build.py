@@ -10,7 +10,7 @@ from calibration.gpu_spec import GpuSpec
 from calibration.interpolation import Line
 from calibration.kernels.all_reduce import gather_logits_us
 from calibration.kernels.curves import Curve
-from calibration.kernels.errors_of_fit import error_summary, grid_leave_out_errors
+from calibration.kernels.errors_of_fit import error_summary
 from calibration.layerwise.attention import (
     TimedGrid,
     decode_beside_chunks,
@@ -67,12 +67,8 @@ def build_layerwise_profile(
         attention_launch_us=float(np.floor(layers * least)),
         fit={
             "method": "each measured point left out and interpolated from its neighbours",
-            "prefill_attention": error_summary(
-                grid_leave_out_errors(prefill.columns, prefill.time_us)
-            ),
-            "decode_attention": error_summary(
-                grid_leave_out_errors(decode.columns, decode.time_us)
-            ),
+            "prefill_attention": error_summary(prefill.leave_out_errors),
+            "decode_attention": error_summary(decode.leave_out_errors),
         },
         path=str(files.folder / files.stem),
     )

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from sim.cli.measured_app import add_measured_commands
+
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
@@ -21,6 +23,9 @@ conformance_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(conformance_app, name="conformance")
+
+
+add_measured_commands(app)
 
 
 def main() -> None:

@@ -1,0 +1,127 @@
+"""The adaptive grid: where a table is measured, and where it needs more points."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from calibration.bench.points import CURVES, Point
+from calibration.interpolation import Grid, Line
+
+TOLERANCE = 0.02
+"""A gap is halved if interpolation misses its middle by more than this share."""
+
+_NEAREST = 1.3  # neighbours closer than this ratio are left alone
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest batch that a step of the engine can be, and the cache it can fill."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    max_context_tokens: int
+
+
+@dataclass(slots=True)
+class TableAxes:
+    """Points of one table on their axes; a curve has the one column 0."""
+
+    table: str
+    rows: list[int]
+    columns: list[int]
+    limit: int | None = None
+    """Largest product of row and column that can be measured; None: no limit."""
+    probes: dict[Point, float] = field(default_factory=dict)
+    """Points off the axes and the relative error of interpolation there."""
+
+    def is_measured(self, row: int, column: int) -> bool:
+        """Whether the cell fits the cache."""
+        return self.limit is None or row * column <= self.limit
+
+    def points(self) -> list[Point]:
+        """Every cell that is measured."""
+        return [
+            Point(self.table, row, column)
+            for row in self.rows
+            for column in self.columns
+            if self.is_measured(row, column)
+        ]
+
+    def candidates(self) -> list[Point]:
+        """The middle of every wide gap: of rows at a middle column, of columns at a middle row."""
+        column = self.columns[len(self.columns) // 2]
+        row = self.rows[len(self.rows) // 2]
+        middles = [(middle, column) for middle in _middles(self.rows)]
+        if self.table not in CURVES:
+            middles += [(row, middle) for middle in _middles(self.columns)]
+        points = [Point(self.table, *middle) for middle in middles if self.is_measured(*middle)]
+        return [point for point in points if point not in self.probes]
+
+    def times(self, median_s: Callable[[Point], float]) -> list[list[float]]:
+        """Return seconds of every cell; those beyond the cache go on along their row."""
+        return [self._row(row, median_s) for row in self.rows]
+
+    def judge(self, probe: Point, median_s: Callable[[Point], float]) -> bool:
+        """Hold interpolation against a measured probe; where it misses, add its row or column."""
+        if len(self.rows) < 2:
+            return False
+        times = self.times(median_s)
+        if self.table in CURVES:
+            guess = Line(self.rows, [line[0] for line in times]).at(probe.first)
+        else:
+            guess = Grid(self.rows, self.columns, times).at(probe.first, probe.second)
+        error = guess / median_s(probe) - 1.0
+        self.probes[probe] = error
+        if abs(error) <= TOLERANCE:
+            return False
+        self._widen(probe)
+        return True
+
+    def _widen(self, probe: Point) -> None:
+        self.rows = sorted({*self.rows, probe.first})
+        if self.table not in CURVES:
+            self.columns = sorted({*self.columns, probe.second})
+
+    def _row(self, row: int, median_s: Callable[[Point], float]) -> list[float]:
+        known = [column for column in self.columns if self.is_measured(row, column)]
+        times = [median_s(Point(self.table, row, column)) for column in known]
+        if len(known) == len(self.columns):
+            return times
+        return [Line(known, times).at(column) for column in self.columns]
+
+
+def initial_axes(limits: Limits) -> list[TableAxes]:
+    """Return the coarse axes that measuring begins with."""
+    tokens, seqs, context = (
+        limits.max_num_batched_tokens,
+        limits.max_num_seqs,
+        limits.max_model_len,
+    )
+    room = max(limits.max_context_tokens, 2 * seqs)
+    # The last token of a request is returned, never computed on: no piece sees more than this.
+    contexts = _spaced(16, context, 4)
+    return [
+        TableAxes("dense", _spaced(1, max(tokens, 2), 2), [0]),
+        TableAxes("logits", _spaced(1, max(seqs, 2), 4), [0]),
+        TableAxes("prefill_attention", _spaced(2, max(tokens, 4), 4), [0, *contexts]),
+        TableAxes("decode_attention", _spaced(1, max(seqs, 2), 4), [1, *contexts], room),
+    ]
+
+
+def _spaced(first: int, last: int, ratio: int) -> list[int]:
+    """Return first, first * ratio, ... and last."""
+    values = [first]
+    while values[-1] * ratio < last:
+        values.append(values[-1] * ratio)
+    return values if last <= first else [*values, last]
+
+
+def _middles(values: Sequence[int]) -> list[int]:
+    """Geometric middles of gaps that are wide enough to have one."""
+    pairs = zip(values, values[1:], strict=False)
+    middles = (
+        round((max(low, 1) * high) ** 0.5) if low else high // 2
+        for low, high in pairs
+        if high > _NEAREST * _NEAREST * max(low, 1) and high - low > 1
+    )
+    return [middle for middle in middles if middle not in values and middle > 0]

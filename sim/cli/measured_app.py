@@ -1,0 +1,115 @@
+"""The commands that deal with measurements: their options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+validate_app = typer.Typer(
+    help="Hold the simulator against measured systems.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def add_measured_commands(app: typer.Typer) -> None:
+    """Put the commands of this module on the command line."""
+    app.command()(calibrate)
+    app.add_typer(validate_app, name="validate")
+
+
+def calibrate(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="aic: kernel tables of aiconfigurator-core; llmservingsim: layer-wise timings.",
+        ),
+    ],
+    system: Annotated[
+        str | None, typer.Option(help="GPU, in the source's name or ours: h100_sxm, h100.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model name, or path of a config.json or its folder.")
+    ] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor parallel size.")] = 1,
+    kv_cache_dtype: Annotated[str, typer.Option(help="auto, bfloat16, fp8.")] = "auto",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the measurements; default: the installed aiconfigurator-core."
+        ),
+    ] = None,
+    kernels: Annotated[
+        Path | None,
+        typer.Option(help="Kernel tables to take all-reduces from, for layer-wise timings."),
+    ] = None,
+    link_gb_per_s: Annotated[
+        float | None, typer.Option(help="In place of --kernels: rate of the GPUs' link, one way.")
+    ] = None,
+    link_latency_us: Annotated[float, typer.Option(help="Latency of that link.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="Profile to write.")] = None,
+    shipped: Annotated[
+        Path | None,
+        typer.Option(help="Write the profiles that ship with Headway to this folder instead."),
+    ] = None,
+) -> None:
+    """Make a profile of step times from measurements."""
+    from sim.cli.calibrate_command import CalibrateOptions, calibrate_profile
+
+    options = CalibrateOptions(
+        source=source,
+        system=system,
+        model=model,
+        tensor_parallel_size=tp,
+        kv_cache_dtype=kv_cache_dtype,
+        data=data,
+        kernels=kernels,
+        link_bytes_per_s=None if link_gb_per_s is None else link_gb_per_s * 1e9,
+        link_latency_s=link_latency_us * 1e-6,
+        out=out,
+        shipped=shipped,
+    )
+    raise typer.Exit(calibrate_profile(options))
+
+
+@validate_app.command()
+def silicon(
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Folder that holds measured rows (*.csv) or recorded runs, at any depth."
+        ),
+    ],
+    study: Annotated[
+        list[str] | None, typer.Option(help="Only this study; repeatable. Default: all found.")
+    ] = None,
+    kernels: Annotated[
+        Path | None,
+        typer.Option(help="Kernel tables to build profiles from; default: the shipped profiles."),
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Only each N-th row of a study.")] = 1,
+    client_delay_ms: Annotated[
+        float | None, typer.Option(help="The clients' fixed delay, in place of the study's.")
+    ] = None,
+    client_delay_us_per_token: Annotated[
+        float | None, typer.Option(help="Their delay a prompt token, in place of the study's.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and plots.")] = None,
+) -> None:
+    """Predict measured TTFT and TPOT of real GPUs, and print how far off they are."""
+    from sim.cli.validate_command import SiliconOptions, validate_silicon
+
+    options = SiliconOptions(
+        data=data,
+        studies=tuple(study or ()),
+        kernels=kernels,
+        every=every,
+        client_delay_s=None if client_delay_ms is None else client_delay_ms * 1e-3,
+        client_delay_per_prompt_token_s=(
+            None if client_delay_us_per_token is None else client_delay_us_per_token * 1e-6
+        ),
+        out=out,
+    )
+    raise typer.Exit(validate_silicon(options))

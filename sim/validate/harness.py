@@ -1,0 +1,69 @@
+"""How the measurements were made: load generator, engine settings, host time.
+
+Sources rarely say. What is inferred is inferred once for a whole source from how its figures move
+with concurrency and lengths, and written here; it is never set for a single row.
+"""
+
+from dataclasses import dataclass
+
+from sim.config.resolved import ClosedLoad
+from sim.engine import HostOverhead
+
+HOST_OVERHEADS: dict[str, HostOverhead] = {
+    "0.12": HostOverhead(1.0e-3, 2.0e-5),
+    "0.19": HostOverhead(1.3e-3),
+}
+"""CPU time between two steps, by vLLM release: the one constant that kernels can't give.
+
+It covers scheduling, input preparation, the launch of the graph, sampling's way back and the
+detokeniser's queue. 0.12 schedules synchronously and adds a part for each scheduled request.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """A closed loop of clients and the engine it talks to.
+
+    Attributes:
+        rounds: requests of each client, one after another; all start at once, all are counted.
+        client_delay_s: from a completion to the next arrival: the client's own work.
+        client_delay_per_prompt_token_s: the same, for each token of the next prompt.
+        lengths_from: prompts and outputs are uniform between this share of the nominal length
+            and the nominal length; 1: exact.
+        batched_tokens: max_num_batched_tokens; None: prompt length plus concurrency.
+        max_num_seqs: engine setting.
+        gpu_memory_utilization: engine setting.
+        async_scheduling: engine setting.
+        host: CPU time of a step.
+    """
+
+    rounds: int = 10
+    client_delay_s: float = 8e-3
+    client_delay_per_prompt_token_s: float = 3e-6
+    lengths_from: float = 1.0
+    batched_tokens: int | None = None
+    max_num_seqs: int = 1024
+    gpu_memory_utilization: float = 0.9
+    async_scheduling: bool = False
+    host: HostOverhead = HOST_OVERHEADS["0.12"]
+
+    def max_num_batched_tokens(self, num_prompt_tokens: int, concurrency: int) -> int:
+        """The token budget of a step for rows of this prompt length and concurrency."""
+        return self.batched_tokens or num_prompt_tokens + concurrency
+
+    def load(self, concurrency: int) -> ClosedLoad:
+        """The clients."""
+        return ClosedLoad(
+            concurrency,
+            self.rounds,
+            client_delay_s=self.client_delay_s,
+            client_delay_per_prompt_token_s=self.client_delay_per_prompt_token_s,
+        )
+
+
+HARNESSES: dict[str, Harness] = {
+    "gap-analysis": Harness(),
+    "inferencex": Harness(lengths_from=0.8, batched_tokens=8192),
+}
+"""`gap-analysis`: NVIDIA's runs of Qwen3-32B on H100 with vLLM 0.12. `inferencex`: the public
+benchmark's rows, lengths uniform from 0.8 to 1.0 of the nominal ones."""
