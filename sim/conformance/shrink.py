@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from sim.conformance.cases import Case, ConformanceError, Row
 from sim.conformance.compare import first_difference
@@ -46,49 +47,64 @@ def shrink_case(case: Case, record: Record, differs: Differs = replay_differs) -
     best = record(case)
     if not differs(best):
         return best
-    smaller = True
-    while smaller:
-        smaller = False
-        for cut in _cuts(best):
-            recorded = _try_record(cut, record)
-            if recorded is not None and differs(recorded):
-                best, smaller = recorded, True
-                break
-    return best
+    shrinker = _Shrinker(best, record, differs)
+    size = 0
+    while size != (size := len(json.dumps(shrinker.best))):
+        shrinker.drop_requests()
+        shrinker.drop_options()
+        shrinker.cut_requests()
+    return shrinker.best
 
 
-def _try_record(case: Case, record: Record) -> Case | None:
-    try:
-        return record(case)
-    except ConformanceError:
-        return None
+class _Shrinker:
+    """The smallest case so far, and ways to cut it further."""
 
+    def __init__(self, best: Case, record: Record, differs: Differs) -> None:
+        self.best = best
+        self._record = record
+        self._differs = differs
 
-def _cuts(case: Case) -> Iterator[Case]:
-    """Smaller workloads, the boldest first."""
-    yield from _without_requests(case)
-    for key in _OPTIONAL:
-        if key in case["config"]:
-            cut = _copy(case)
-            del cut["config"][key]
-            yield cut
-    for index, request in enumerate(case["requests"]):
-        for smaller in _smaller_requests(request):
-            cut = _copy(case)
-            cut["requests"][index] = smaller
-            yield cut
+    def drop_requests(self) -> None:
+        """Take requests out: halves, quarters and so on, down to single ones."""
+        size = len(self.best["requests"]) // 2
+        while size:
+            start = 0
+            while start < len(self.best["requests"]):
+                kept = [*self.best["requests"]]
+                del kept[start : start + size]
+                if not kept or not self._try(requests=kept):
+                    start += size
+            size //= 2
 
+    def drop_options(self) -> None:
+        """Leave options at vLLM's defaults."""
+        for key in _OPTIONAL:
+            if key in self.best["config"]:
+                self._try(config={k: v for k, v in self.best["config"].items() if k != key})
 
-def _without_requests(case: Case) -> Iterator[Case]:
-    """Halves, quarters and so on of the requests taken out, down to single ones."""
-    requests = case["requests"]
-    size = len(requests) // 2
-    while size:
-        for start in range(0, len(requests), size):
-            kept = [*requests[:start], *requests[start + size :]]
-            if kept:
-                yield {"name": case["name"], "config": case["config"], "requests": kept}
-        size //= 2
+    def cut_requests(self) -> None:
+        """Make every request as short and as plain as can be."""
+        for index in range(len(self.best["requests"])):
+            while self._cut_request(index):
+                pass
+
+    def _cut_request(self, index: int) -> bool:
+        for smaller in _smaller_requests(self.best["requests"][index]):
+            requests = [*self.best["requests"]]
+            requests[index] = smaller
+            if self._try(requests=requests):
+                return True
+        return False
+
+    def _try(self, **changes: Any) -> bool:
+        try:
+            recorded = self._record({**self.best, **changes})
+        except ConformanceError:
+            return False
+        if not self._differs(recorded):
+            return False
+        self.best = recorded
+        return True
 
 
 def _smaller_requests(request: Row) -> Iterator[Row]:
@@ -106,7 +122,3 @@ def _smaller_requests(request: Row) -> Iterator[Row]:
     if num_tokens > 1:
         yield {**request, "prompt": [*first, [segment, num_tokens // 2]]}
         yield {**request, "prompt": [*first, [segment, num_tokens - 1]]}
-
-
-def _copy(case: Case) -> Case:
-    return copy.deepcopy({key: case[key] for key in ("name", "config", "requests")})
