@@ -12,6 +12,7 @@ from sim.admission import Admission
 from sim.config import ClosedLoad, ResolvedStudy, SessionLoad
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.coverage import counted
+from sim.drafts import DraftModel
 from sim.engine import HostOverhead, Replica
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.leap import LeapReplica
@@ -34,7 +35,8 @@ def _makers(engine: EngineConfig) -> tuple[type[Replica], Callable[..., Any]]:
     """
     if engine.scheduler_class != OUR_SCHEDULER:
         return Replica, VllmSchedulerFactory(engine.scheduler_class)
-    if engine.leap:
+    # Drafts and adapters are decided request by request: there is nothing to leap over.
+    if engine.leap and engine.drafting is None and not engine.scheduler.max_loras:
         return LeapReplica, create_leap_scheduler
     return Replica, create_scheduler
 
@@ -62,6 +64,8 @@ class Cluster:
         self._on_end: Callable[[SimRequest], None] | None = None
         self._admission = Admission(study.engine.scheduler, study.engine.cache)
         host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
+        drafting = study.engine.drafting
+        drafts = DraftModel(drafting, study.seed) if drafting is not None else None
         make_replica, make_scheduler = _makers(study.engine)
         self.cost = counted(study.cost_model)
         self.replicas: tuple[Replica, ...] = tuple(
@@ -72,6 +76,7 @@ class Cluster:
                 cost=self.cost,
                 records=self.records,
                 host=host,
+                drafts=drafts,
                 on_end=self._ended,
             )
             for replica_id in range(study.num_replicas)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from simpy.events import Event
 
 from calibration import CostModel, StepShape
+from sim.drafts import DraftModel
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.records import Records
 from sim.scheduler.interface import SchedulerInterface
@@ -72,6 +73,7 @@ class Replica:
         cost: CostModel,
         records: Records,
         host: HostOverhead,
+        drafts: DraftModel | None = None,
         on_end: Callable[[SimRequest], None],
     ) -> None:
         self.env = env
@@ -84,6 +86,7 @@ class Replica:
         self._cost = cost
         self._records = records
         self._host = host
+        self._drafts = drafts
         self._on_end = on_end
         self._last_end_s = 0.0  # when the device finishes its last batch
         self._last_result_s = -1.0  # when the last step's tokens came out
@@ -186,7 +189,7 @@ class Replica:
             progress = zip(cached.req_ids, cached.num_computed_tokens, strict=True)
             num_cached_tokens += sum(n for r, n in progress if r in cached.resumed_req_ids)
         start_s = max(now + self._host.step_s(num_requests), self._last_end_s)
-        self._last_end_s = start_s + self._cost.step_time_s(shape)
+        self._last_end_s = start_s + self._cost.step_time_s(shape) + self._drafting_s(output)
         return Batch(
             output,
             shape,
@@ -214,7 +217,7 @@ class Replica:
                 chunks.append((num_tokens, context_tokens - num_tokens))
         return StepShape(
             output.total_num_scheduled_tokens,
-            len(output.sampling_req_ids),
+            len(output.sampling_req_ids) + sum(output.scheduled_spec_decode_tokens.values()),
             num_decodes,
             decode_context_tokens,
             tuple(chunks),
@@ -222,12 +225,27 @@ class Replica:
 
     def _update(self, batch: Batch, now: float) -> None:
         """Process the results of a step, known at `now`, and record it."""
-        sampled = dict.fromkeys(batch.output.sampling_req_ids, 1)
-        results = self.scheduler.update_from_output(batch.output, sampled)
+        results = self._results(batch.output)
         emitted = self._stamp(results, now)
         ended = [result for result in results if result.finish_reason is not None]
         self._record_step(batch, now, emitted, len(ended))
         self._end(ended)
+
+    def _results(self, output: SchedulerOutput) -> list[EngineCoreOutput]:
+        scheduler = self.scheduler
+        if self._drafts is None:
+            return scheduler.update_from_output(output, dict.fromkeys(output.sampling_req_ids, 1))
+        results = scheduler.update_from_output(output, self._drafts.sample(output, self.requests))
+        if not scheduler.config.async_scheduling:
+            drafts = self._drafts.propose(output, scheduler.running, self.requests)
+            scheduler.update_draft_token_ids(drafts)
+        return results
+
+    def _drafting_s(self, output: SchedulerOutput) -> float:
+        """Device time of proposing drafts after a step that samples."""
+        if self._drafts is None or not output.sampling_req_ids:
+            return 0.0
+        return self._drafts.drafting.draft_step_s
 
     def _stamp(self, results: Sequence[EngineCoreOutput], now: float) -> Emitted:
         """Give tokens their instant; gaps that do not begin with the last step are recorded."""

@@ -35,7 +35,10 @@ REQUEST_COLUMNS: dict[str, Any] = {
     "num_readmission_cached_tokens": np.int64,  # hits at later admissions, summed
     "num_preemptions": np.int64,
     "num_preempted_tokens": np.int64,  # progress lost, summed over preemptions
-    "num_rejected_tokens": np.int64,  # drafts computed and not accepted
+    "num_rejected_tokens": np.int64,  # drafts computed and taken back
+    "num_draft_tokens": np.int64,  # drafts verified, padding not counted
+    "num_accepted_tokens": np.int64,  # of those, accepted
+    "num_verifications": np.int64,  # steps that verified drafts
     "num_scheduled_tokens": np.int64,  # computed over its whole life
     "num_computed_tokens": np.int64,  # progress at the end
 }

@@ -16,7 +16,15 @@ class SimRequest(Request):
     NaN: it has not happened. `first_token_s` is stamped once; a preemption does not restamp it.
     """
 
-    __slots__ = ("first_scheduled_s", "first_token_s", "last_token_s", "row_id")
+    __slots__ = (
+        "first_scheduled_s",
+        "first_token_s",
+        "last_token_s",
+        "num_accepted_tokens",
+        "num_draft_tokens",
+        "num_verifications",
+        "row_id",
+    )
 
     def __init__(
         self, request_id: int, num_prompt_tokens: int, max_tokens: int, **options: Any
@@ -26,6 +34,9 @@ class SimRequest(Request):
         self.first_scheduled_s = nan
         self.first_token_s = nan
         self.last_token_s = nan
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
+        self.num_verifications = 0
 
     def to_row(self, replica: int, state: str, reason: str) -> Row:
         """Its row of `records.REQUEST_COLUMNS`."""
@@ -47,6 +58,9 @@ class SimRequest(Request):
             self.num_preemptions,
             self.num_preempted_tokens,
             self.num_rejected_tokens,
+            self.num_draft_tokens,
+            self.num_accepted_tokens,
+            self.num_verifications,
             self.num_scheduled_tokens,
             self.num_computed_tokens,
         )

@@ -117,6 +117,7 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial
         cost=asdict(study.cost_model.provenance),
         slo=study.slo,
         partial=partial,
+        one_token_per_emission=engine.drafting is None,
         warnings=(
             *study.warnings,
             *_refusal_warnings(cluster),

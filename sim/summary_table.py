@@ -40,6 +40,7 @@ def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
         ("Goodput", _goodput_rows(summary["goodput"])),
         ("Steps", _step_rows(summary["steps"])),
         ("Preemption", _preemption_rows(summary["preemption"])),
+        ("Drafts", _speculative_rows(summary.get("speculative"))),
         ("Prefix cache", _prefix_rows(summary["prefix_cache"])),
         ("KV cache", _kv_rows(summary["run"]["replicas"], summary["kv_cache"])),
         ("Replicas", _replica_rows(summary["replicas"])),
@@ -167,6 +168,16 @@ def _preemption_rows(preemption: Mapping[str, Any]) -> list[Row]:
     return [
         ("preemptions", f"{times} (of {hit} requests)"),
         ("tokens recomputed", _whole(preemption["recomputed_tokens"])),
+    ]
+
+
+def _speculative_rows(speculative: Mapping[str, Any] | None) -> list[Row]:
+    if speculative is None:
+        return []
+    drafts, share = speculative["draft_tokens"], _percent(speculative["accepted_share"])
+    return [
+        ("drafts accepted", f"{share} of {_whole(drafts)}"),
+        ("tokens a verification", _three(speculative["mean_accepted_length"])),
     ]
 
 

@@ -7,6 +7,11 @@ from calibration import (
     compute_num_gpu_blocks,
     serving_defaults,
 )
+from sim.config.drafting_options import (
+    goes_async,
+    resolve_drafting,
+    scheduler_drafting_options,
+)
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
@@ -40,6 +45,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         tensor_parallel_size=section.tensor_parallel_size,
         host_overhead_s=section.host_overhead_s,
         host_overhead_per_request_s=section.host_overhead_per_request_s,
+        drafting=resolve_drafting(section.speculative_config),
         leap=section.leap and section.scheduler == OUR_SCHEDULER,
         scheduler_class=section.scheduler,
     )
@@ -58,7 +64,9 @@ def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) ->
         long_prefill_token_threshold=section.long_prefill_token_threshold,
         scheduler_reserve_full_isl=section.scheduler_reserve_full_isl,
         watermark=section.watermark,
-        async_scheduling=section.async_scheduling,
+        async_scheduling=goes_async(section),
+        max_loras=section.max_loras,
+        **scheduler_drafting_options(section),
     )
 
 

@@ -61,6 +61,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
     trace = resolve_trace(file.trace, streams)
     if isinstance(file.load, SessionLoadSection) and file.load.outputs_in_prompts:
         trace = join_outputs(trace)
+    _check_adapters(trace, engine)
     made_of = provenance(trace, model, gpu, cost_model, engine)
     return ResolvedStudy(
         name=file.name,
@@ -82,6 +83,15 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
         ),
     )
+
+
+def _check_adapters(trace: Trace, engine: EngineConfig) -> None:
+    """vLLM refuses a request for an adapter unless LoRA is on."""
+    if trace.lora_id is not None and trace.lora_id.any() and not engine.scheduler.max_loras:
+        raise StudyError(
+            f"engine.max_loras: the trace has requests for {len(set(trace.lora_id.tolist()) - {0})}"
+            " LoRA adapters; say how many may run in one step (vLLM's --max-loras)"
+        )
 
 
 def _resolve_load(

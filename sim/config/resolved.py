@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from calibration import CostModel, GpuSpec, ModelSpec
+from sim.drafts import Drafting
 from sim.run_result import Slo
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
@@ -17,7 +18,8 @@ class EngineConfig:
     """One replica's engine: the scheduler's own options, and what only the clock needs.
 
     `num_gpu_blocks_origin` says where the size of the KV pool comes from. The host overheads are
-    seconds of CPU time between two steps: fixed, and for each scheduled request.
+    seconds of CPU time between two steps: fixed, and for each scheduled request. `drafting` says
+    what becomes of drafts where the scheduler asks for them.
     `scheduler_class` is ours, `vllm`, or a class with vLLM's interface as `module:Class`.
     """
 
@@ -29,6 +31,7 @@ class EngineConfig:
     tensor_parallel_size: int = 1
     host_overhead_s: float = 0.0
     host_overhead_per_request_s: float = 0.0
+    drafting: Drafting | None = None
     leap: bool = True
     scheduler_class: str = OUR_SCHEDULER
 

@@ -22,14 +22,37 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class SpeculativeSection(Section):
+    """vLLM's `speculative_config`, and what becomes of the drafts: exactly one of three.
+
+    `acceptance_rate` is one chance for every position (given that all before it were accepted),
+    `acceptance_rates` one a position, `accepted_lengths` a recording of accepted drafts a step.
+    `proposal_rate` is the chance that the drafter finds drafts after a step (n-gram lookups often
+    do not). `draft_step_s` is the device time of drafting, added to every step that samples.
+    """
+
+    method: Text
+    num_speculative_tokens: Count
+    parallel_drafting: bool = False
+    acceptance_rate: Share | None = None
+    acceptance_rates: Annotated[list[Share], Field(min_length=1)] | None = None
+    accepted_lengths: Annotated[list[Natural], Field(min_length=1)] | None = None
+    proposal_rate: Share = 1.0
+    draft_step_s: NotNegative = 0.0
+
+
 class EngineSection(Section):
     """Options of each replica's engine, under vLLM's names.
 
     `num_gpu_blocks` is the KV pool as vLLM's log states it (vLLM's flag to force it is
-    `num_gpu_blocks_override`). `async_scheduling` decides the next step while the device runs this
-    one. `host_overhead_s` and `host_overhead_per_request_s` are the CPU time of a step, fixed and
-    for each scheduled request. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's
-    own) or a class with its interface as `module:Class`; with the latter two `leap` has no effect.
+    `num_gpu_blocks_override`). `async_scheduling` decides the next step while the device runs
+    this one; on as in vLLM, except with drafts that it cannot go with. `host_overhead_s` and
+    `host_overhead_per_request_s` are the CPU time of a step, fixed and for each scheduled
+    request. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's own) or a class
+    with its interface as `module:Class`; with the latter two `leap` has no effect.
     """
 
     max_model_len: Count | None = None
@@ -42,7 +65,9 @@ class EngineSection(Section):
     long_prefill_token_threshold: Natural = 0
     scheduler_reserve_full_isl: bool = True
     watermark: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
-    async_scheduling: bool = False
+    async_scheduling: bool | None = None
+    max_loras: Natural = 0
+    speculative_config: SpeculativeSection | None = None
     block_size: Count = 16
     num_gpu_blocks: Annotated[int, Field(ge=2)] | None = None
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.92

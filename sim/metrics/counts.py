@@ -39,6 +39,26 @@ def preemption_counts(requests: Columns) -> dict[str, int]:
     }
 
 
+def speculative_counts(requests: Columns) -> dict[str, float | int | None] | None:
+    """Drafts verified and accepted; None for a run without drafts.
+
+    `mean_accepted_length` counts the token that a step always gives (vLLM's mean acceptance
+    length): 1 + accepted / verifications.
+    """
+    if "num_draft_tokens" not in requests or not requests["num_verifications"].any():
+        return None
+    drafts = int(requests["num_draft_tokens"].sum())
+    accepted = int(requests["num_accepted_tokens"].sum())
+    verifications = int(requests["num_verifications"].sum())
+    return {
+        "draft_tokens": drafts,
+        "accepted_tokens": accepted,
+        "verifications": verifications,
+        "accepted_share": share(accepted, drafts),
+        "mean_accepted_length": 1 + accepted / verifications,
+    }
+
+
 def prefix_cache_counts(requests: Columns) -> dict[str, float | int | None]:
     """Prefix hits at first admission as a share of the prompts, and all hits as a share of work."""
     admitted = ~np.isnan(np.asarray(requests["first_scheduled_s"], dtype=np.float64))

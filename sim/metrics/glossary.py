@@ -40,6 +40,13 @@ GLOSSARY: dict[str, str] = {
     "goodput.good_requests_per_s": "good requests / span of the throughput",
     "goodput.good_share_of_finished": "good requests / finished requests",
     "goodput.good_share_of_arrived": "good requests / arrived requests",
+    "speculative.draft_tokens": "drafts that steps verified, placeholder drafts not counted",
+    "speculative.accepted_tokens": "of those, drafts that the target model agreed with",
+    "speculative.verifications": "times that a request's drafts were verified",
+    "speculative.accepted_share": "accepted tokens / draft tokens",
+    "speculative.mean_accepted_length": (
+        "1 + accepted tokens / verifications: tokens that a verifying step gives a request"
+    ),
     "preemption.preemptions": "times a running request was thrown back to the queue",
     "preemption.preempted_requests": "requests that this happened to at least once",
     "preemption.lost_tokens": "computed tokens thrown away by preemptions",

@@ -5,7 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sim.metrics.counts import preemption_counts, prefix_cache_counts, request_counts
+from sim.metrics.counts import (
+    preemption_counts,
+    prefix_cache_counts,
+    request_counts,
+    speculative_counts,
+)
 from sim.metrics.itl import GapSample, finished_gaps
 from sim.metrics.latency import (
     e2e_s,
@@ -39,6 +44,7 @@ def summarise(run: RunResult) -> dict[str, Any]:
         "steady_window": steady_throughput(requests, steps),
         "goodput": goodput(requests, info.slo),
         "preemption": preemption_counts(requests),
+        "speculative": speculative_counts(requests),
         "prefix_cache": prefix_cache_counts(requests),
         "kv_cache": kv_usage(requests, steps, info.replicas),
         "steps": step_stats(steps),

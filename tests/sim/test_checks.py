@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.checks import check_dir, check_run
-from sim.checks.run_checks import EVERY_RUN, ONE_TOKEN_PER_EMISSION, SYNCHRONOUS
+from sim.checks.run_checks import EVERY_RUN, ONE_TOKEN_PER_EMISSION, EXACT_ENDS
 from sim.errors import ResultError
 from sim.metrics import latency_columns
 from sim.parquet import write_rows
@@ -138,7 +138,7 @@ def test_each_check_catches_its_fault(name):
 
 def test_every_check_has_a_fault_that_it_catches():
     run = hand_run()
-    checks = (*EVERY_RUN, *ONE_TOKEN_PER_EMISSION, *SYNCHRONOUS)
+    checks = (*EVERY_RUN, *ONE_TOKEN_PER_EMISSION, *EXACT_ENDS)
     assert {check(run).name for check in checks} == set(FAULTS)
 
 
