@@ -28,7 +28,26 @@ def anchor_study(study: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {str(key): _anchor_entry(str(key), value, folder) for key, value in study.items()}
 
 
+TRACE_PATH_KEYS = ("path", "lengths_from")
+
+
+def _anchor_trace(section: Any, folder: Path) -> Any:
+    """A trace section, and those that it merges, with every path in it absolute."""
+    if isinstance(section, list):
+        return [_anchor_trace(each, folder) for each in section]
+    if not isinstance(section, Mapping):
+        return section
+    return {
+        key: anchored("trace.path", value, folder)
+        if key in TRACE_PATH_KEYS
+        else _anchor_trace(value, folder)
+        for key, value in section.items()
+    }
+
+
 def _anchor_entry(key: str, value: Any, folder: Path) -> Any:
+    if key == "trace":
+        return _anchor_trace(value, folder)
     if isinstance(value, Mapping):
         return {inner: anchored(f"{key}.{inner}", item, folder) for inner, item in value.items()}
     return anchored(key, value, folder)

@@ -14,6 +14,7 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -196,30 +197,175 @@ class SystemPromptsSection(Section):
     zipf_exponent: NotNegative = 1.0
 
 
-class GeneratorSection(Section):
-    """Made-up requests: gamma gaps (`cv` 1 is Poisson, above is burstier), lognormal lengths."""
+class GapArrivalsSection(Section):
+    """Independent gaps; `cv` 1 is a Poisson process, above is burstier."""
 
-    num_requests: Count
+    process: Literal["gamma", "weibull"] = "gamma"
     rate_per_s: Positive
     cv: Positive = 1.0
-    prompt_tokens: LengthsSection
-    output_tokens: LengthsSection
+
+
+class PoissonArrivalsSection(Section):
+    """A Poisson process."""
+
+    process: Literal["poisson"]
+    rate_per_s: Positive
+
+
+class OnOffArrivalsSection(Section):
+    """Poisson bursts: on and off for exponential times with means `on_s` and `off_s`."""
+
+    process: Literal["on_off"]
+    on_rate_per_s: Positive
+    on_s: Positive
+    off_s: Positive
+    off_rate_per_s: NotNegative = 0.0
+
+
+class DiurnalArrivalsSection(Section):
+    """A Poisson process whose rate swings as a cosine: rate (1 + swing cos(...))."""
+
+    process: Literal["diurnal"]
+    rate_per_s: Positive
+    swing: Share = 0.5
+    peak_at_s: NotNegative = 43_200.0
+    period_s: Positive = 86_400.0
+
+
+class StageSection(Section):
+    """A stretch of constant rate."""
+
+    rate_per_s: NotNegative
+    duration_s: Positive
+
+
+class StagedArrivalsSection(Section):
+    """Rates one after another, each stage with exactly round(rate * duration) requests."""
+
+    process: Literal["staged"]
+    stages: Annotated[list[StageSection], Field(min_length=1)]
+
+
+ArrivalsSection = Annotated[
+    GapArrivalsSection
+    | PoissonArrivalsSection
+    | OnOffArrivalsSection
+    | DiurnalArrivalsSection
+    | StagedArrivalsSection,
+    Field(discriminator="process"),
+]
+
+
+class PrefixTreeSection(Section):
+    """Every request takes a path of shared segments: `branching` children a level."""
+
+    branching: Annotated[list[Count], Field(min_length=1)]
+    num_tokens: Annotated[list[Count], Field(min_length=1)]
+    zipf_exponent: NotNegative = 0.0
+
+
+class GeneratorSection(Section):
+    """Made-up requests, independent of each other.
+
+    Arrivals: `arrivals`, or in short `rate_per_s` with `cv` (gamma gaps). Lengths: lognormal
+    `prompt_tokens` and `output_tokens`, or `lengths_from` a trace file (`joint`: prompt and output
+    of a request stay together). `num_requests` may be left out with staged arrivals.
+    """
+
+    num_requests: Count | None = None
+    rate_per_s: Positive | None = None
+    cv: Positive = 1.0
+    arrivals: ArrivalsSection | None = None
+    prompt_tokens: LengthsSection | None = None
+    output_tokens: LengthsSection | None = None
+    lengths_from: Text | None = None
+    joint: bool = True
     system_prompts: SystemPromptsSection | None = None
+    prefix_tree: PrefixTreeSection | None = None
     priority_weights: dict[int, NotNegative] | None = None
+    tenant_weights: dict[str, NotNegative] | None = None
+    lora_weights: dict[Natural, NotNegative] | None = None
+
+
+class PauseSection(Section):
+    """A lognormal pause in seconds; `sigma` 0 makes all alike."""
+
+    median_s: NotNegative
+    sigma: NotNegative = 0.0
+
+
+class ConversationsSection(Section):
+    """Made-up sessions whose turns go on from the whole history.
+
+    Sessions begin as `arrivals` says. A further turn holds the turn before, its output, and new
+    tokens: with probability `tool_share` a tool's result (`tool_tokens`, after `tool_time`), else a
+    user's (`user_tokens`, after `think_time`).
+    """
+
+    num_sessions: Count
+    arrivals: ArrivalsSection
+    first_tokens: LengthsSection
+    output_tokens: LengthsSection
+    user_tokens: LengthsSection
+    think_time: PauseSection
+    mean_turns: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 4.0
+    system_tokens: Natural = 0
+    tool_share: Share = 0.0
+    tool_tokens: LengthsSection = LengthsSection(median=500.0)
+    tool_time: PauseSection = PauseSection(median_s=1.0)
+    max_context_tokens: Count = 131_072
+    nominal_s_per_token: Positive = 0.02
+    priority_weights: dict[int, NotNegative] | None = None
+    tenant_weights: dict[str, NotNegative] | None = None
+    lora_weights: dict[Natural, NotNegative] | None = None
+
+
+class ServeGenSection(Section):
+    """Requests of the clients in a ServeGen folder from `start_s` to `end_s` of their days."""
+
+    path: Text
+    start_s: NotNegative = 0.0
+    end_s: Positive
+    rate_scale: Positive = 1.0
 
 
 class TraceSection(Section):
-    """Where requests come from: one of a file's `path`, `sample: true` (shipped), `generator`.
+    """Where requests come from: `path`, `sample: true` (shipped), or a generator.
 
-    Applied in this order: `limit` keeps the first requests, `rate_scale` compresses time by that
-    factor, `poisson_rate_per_s` replaces the arrival times by a Poisson process.
+    Generators: `generator`, `conversations`, `servegen`. Of a file (or a glob of files), `format`,
+    `time_unit` and `block_size` override what is guessed from its content, and `on_bad_row: skip`
+    leaves rows out that are wrong and counts them.
+
+    Applied in this order: `window_s` keeps the arrivals between two instants, `limit` the first
+    requests, `sample_sessions` a share of whole sessions, `thin` a share of the requests (a lower
+    rate with the same bursts); `merge` adds the requests of other traces, `tenant` names the
+    sender; `max_prompt_tokens` and `max_output_tokens` cut lengths; `priority_map`,
+    `priority_weights`, `tenant_weights` label anew; `jitter_s` spreads arrivals recorded on such a
+    grid; `rate_scale` compresses time by that factor; `poisson_rate_per_s` replaces the arrival
+    times by a Poisson process. At the end the first arrival is at 0.
     """
 
     path: Text | None = None
     sample: bool = False
     generator: GeneratorSection | None = None
+    conversations: ConversationsSection | None = None
+    servegen: ServeGenSection | None = None
     format: Text = "auto"
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None
+    block_size: Count | None = None
+    on_bad_row: Literal["error", "skip"] = "error"
+    window_s: Annotated[list[NotNegative], Field(min_length=2, max_length=2)] | None = None
     limit: Count | None = None
+    sample_sessions: PositiveShare | None = None
+    thin: PositiveShare | None = None
+    merge: "list[TraceSection] | None" = None
+    tenant: Text | None = None
+    max_prompt_tokens: Count | None = None
+    max_output_tokens: Count | None = None
+    priority_map: dict[int, int] | None = None
+    priority_weights: dict[int, NotNegative] | None = None
+    tenant_weights: dict[str, NotNegative] | None = None
+    jitter_s: Positive | None = None
     rate_scale: Positive | None = None
     poisson_rate_per_s: Positive | None = None
 

@@ -40,7 +40,7 @@ class GammaArrivals:
     def times_s(self, num_requests: int, rng: np.random.Generator) -> FloatArray:
         """Running sum of the gaps, from 0."""
         square = self.cv**2
-        return _from_gaps(rng.gamma(1 / square, square / self.rate_per_s, num_requests - 1))
+        return from_gaps(rng.gamma(1 / square, square / self.rate_per_s, num_requests - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PoissonArrivals:
 
     def times_s(self, num_requests: int, rng: np.random.Generator) -> FloatArray:
         """Running sum of the gaps, from 0."""
-        return _from_gaps(rng.exponential(1 / self.rate_per_s, num_requests - 1))
+        return from_gaps(rng.exponential(1 / self.rate_per_s, num_requests - 1))
 
 
 def check_positive(name: str, value: float) -> None:
@@ -67,5 +67,6 @@ def check_positive(name: str, value: float) -> None:
         raise TraceError(f"{name}: {value!r} is wrong; it must be positive and finite")
 
 
-def _from_gaps(gaps_s: FloatArray) -> FloatArray:
+def from_gaps(gaps_s: FloatArray) -> FloatArray:
+    """Instants with these gaps between them, from 0."""
     return np.concatenate(([0.0], np.cumsum(gaps_s)))

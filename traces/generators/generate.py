@@ -11,9 +11,13 @@ from traces.errors import TraceError
 from traces.generators.arrivals import ArrivalProcess
 from traces.generators.lengths import LengthModel
 from traces.generators.prefixes import SystemPrompts
+from traces.generators.tree import PrefixTree
+from traces.labels import Labels
 from traces.request import Prompt
 from traces.source import TraceSource
 from traces.trace import Trace
+from traces.transforms.labels import draw
+from traces.transforms.sessions import session_numbers
 
 
 def generate(
@@ -22,8 +26,10 @@ def generate(
     arrivals: ArrivalProcess,
     lengths: LengthModel,
     rng: np.random.Generator,
-    system_prompts: SystemPrompts | None = None,
+    system_prompts: SystemPrompts | PrefixTree | None = None,
     priority_weights: Mapping[int, float] | None = None,
+    tenant_weights: Mapping[str, float] | None = None,
+    lora_weights: Mapping[int, float] | None = None,
 ) -> Trace:
     """A trace of `num_requests` requests, the first at 0.
 
@@ -38,6 +44,8 @@ def generate(
             same object gives another trace.
         system_prompts: shared beginnings; None for none.
         priority_weights: weight of each priority, need not sum to 1; None for all 0.
+        tenant_weights: weight of each tenant; None for none.
+        lora_weights: weight of each LoRA adapter, 0 the base model; None for no adapters.
 
     Raises:
         TraceError: a bad number of requests or bad weights.
@@ -51,24 +59,53 @@ def generate(
     if system_prompts is not None:
         chosen = system_prompts.choose(num_requests, prefix_rng)
         num_prompt_tokens, prompts = system_prompts.apply(chosen, num_prompt_tokens)
-    return Trace.from_columns(
+    trace = Trace.from_columns(
         arrival_s,
         num_prompt_tokens,
         num_output_tokens,
-        priority=_priorities(priority_weights or {0: 1.0}, num_requests, priority_rng),
+        priority=_drawn(
+            "priority_weights", priority_weights or {0: 1.0}, num_requests, priority_rng
+        ),
         prompts=prompts,
         source=TraceSource(name="generated", format="generated", num_rows_read=num_requests),
     )
+    return with_mix(trace, rng, tenant_weights=tenant_weights, lora_weights=lora_weights)
 
 
-def _priorities(
-    weights: Mapping[int, float], num_requests: int, rng: np.random.Generator
+def with_mix(
+    trace: Trace,
+    rng: np.random.Generator,
+    *,
+    priority_weights: Mapping[int, float] | None = None,
+    tenant_weights: Mapping[str, float] | None = None,
+    lora_weights: Mapping[int, float] | None = None,
+) -> Trace:
+    """The trace with priorities, tenants and adapters drawn by weight, one a session.
+
+    None leaves them as they are. The source stays: this is part of making a trace.
+
+    Raises:
+        TraceError: bad weights.
+    """
+    if priority_weights is None and tenant_weights is None and lora_weights is None:
+        return trace
+    numbers = session_numbers(trace)
+    number = int(numbers.max()) + 1
+    priority_rng, tenant_rng, lora_rng = rng.spawn(3)
+    columns = trace.columns()
+    if priority_weights is not None:
+        levels = _drawn("priority_weights", priority_weights, number, priority_rng)
+        columns["priority"] = levels[numbers]
+    if tenant_weights is not None:
+        names, places = draw("tenant_weights", tenant_weights, number, tenant_rng)
+        columns["tenant"] = Labels(places[numbers], names)
+    if lora_weights is not None:
+        columns["lora_id"] = _drawn("lora_weights", lora_weights, number, lora_rng)[numbers]
+    return Trace.from_columns(**columns, source=trace.source)
+
+
+def _drawn(
+    name: str, weights: Mapping[int, float], number: int, rng: np.random.Generator
 ) -> IntArray:
-    """Priorities drawn by weight, in ascending order so that the mapping's order is nothing."""
-    levels = np.array(sorted(weights), dtype=np.int64)
-    shares = np.array([weights[level] for level in levels.tolist()], dtype=np.float64)
-    if not (np.all(np.isfinite(shares)) and np.all(shares >= 0) and shares.sum() > 0):
-        raise TraceError(
-            f"priority_weights: {dict(weights)!r} is wrong; weights must be >= 0, one positive"
-        )
-    return levels[rng.choice(len(levels), size=num_requests, p=shares / shares.sum())]
+    levels, places = draw(name, weights, number, rng)
+    return np.array(levels, dtype=np.int64)[places]

@@ -89,14 +89,19 @@ class LognormalLengths:
 
 @dataclass(frozen=True, slots=True)
 class EmpiricalLengths:
-    """Pairs drawn with replacement from a trace: prompt and output stay together."""
+    """Lengths drawn with replacement from a trace.
+
+    `joint`: prompt and output of a request stay together; else each is drawn by itself.
+    """
 
     trace: Trace
+    joint: bool = True
 
     def sample(self, num_requests: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """Lengths of rows of the trace, each row equally likely."""
         rows = rng.integers(len(self.trace), size=num_requests)
-        return self.trace.num_prompt_tokens[rows], self.trace.num_output_tokens[rows]
+        others = rows if self.joint else rng.integers(len(self.trace), size=num_requests)
+        return self.trace.num_prompt_tokens[rows], self.trace.num_output_tokens[others]
 
 
 def _check_length(name: str, value: int) -> None:
