@@ -6,7 +6,7 @@ import numpy as np
 
 from calibration.cost_model import FloatArray
 from calibration.errors import CalibrationError
-from calibration.kernels.curves import Curve
+from calibration.kernels.curves import Curve, settled
 from calibration.kernels.reading import read_kernel_table
 from calibration.model_spec import ModelSpec
 
@@ -42,7 +42,7 @@ def read_all_reduce(file: Path) -> dict[int, Curve]:
     for gpus in sorted({gpus for gpus, _ in graph}):
         sizes = sorted(size for count, size in graph if count == gpus)
         values = [min(graph[gpus, s], eager.get((gpus, s), graph[gpus, s])) for s in sizes]
-        curves[gpus] = Curve(np.array(sizes, dtype=float), np.array(values))
+        curves[gpus] = Curve(np.array(sizes, dtype=float), settled(np.array(values)))
     return curves
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibration.cost_model import FloatArray
 from calibration.errors import UnmeasuredError
 from calibration.interpolation import Line
-from calibration.kernels.curves import Curve
+from calibration.kernels.curves import Curve, settled
 from calibration.kernels.reading import KernelColumns, read_kernel_table
 
 _US_PER_MS = 1e3
@@ -112,7 +112,7 @@ class AttentionTables:
         order = np.argsort(axis)
         times = self._context["latency"][rows] * _US_PER_MS
         _check_points(len(axis), heads, self._context_file)
-        return Curve(axis[order], times[order])
+        return Curve(axis[order], settled(times[order]))
 
     def _decode(self, heads: Heads) -> DecodeGrid:
         rows = _rows(self._generation, heads) & (self._generation["isl"] == 1)
@@ -122,7 +122,9 @@ class AttentionTables:
         times = np.full((len(batch), len(context)), np.nan)
         times[i, j] = self._generation["latency"][rows] * _US_PER_MS
         enough = np.isfinite(times).sum(axis=1) >= _MIN_POINTS
-        return DecodeGrid(batch[enough].astype(float), context.astype(float), times[enough])
+        return DecodeGrid(
+            batch[enough].astype(float), context.astype(float), settled(times[enough])
+        )
 
 
 def _rows(columns: KernelColumns, heads: Heads) -> NDArray[Any]:

@@ -7,6 +7,22 @@ import numpy as np
 from calibration.cost_model import FloatArray
 from calibration.interpolation import Line
 
+_NOISE = 1.02
+"""What repeats of one call differ by: the median step of the tables where they are level."""
+
+
+def settled(times_us: FloatArray) -> FloatArray:
+    """Return times over an ascending count (last axis) with hiccups taken out; NaN stays.
+
+    Less work never needs longer than more: it could be padded. A time above the least of all
+    larger calls is a hiccup of the measurement or of a library's choice of kernel (of products,
+    6 % of the points on H100 and 15 % on B200, there up to 2.7 times too long); it becomes that
+    least time, but for what repeats differ by anyway.
+    """
+    larger = np.where(np.isnan(times_us), np.inf, times_us)[..., ::-1]
+    least = np.minimum.accumulate(larger, axis=-1)[..., ::-1]
+    return np.where(np.isnan(times_us), np.nan, np.minimum(times_us, _NOISE * least))
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:

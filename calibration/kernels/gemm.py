@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibration.cost_model import FloatArray
 from calibration.errors import UnmeasuredError
-from calibration.kernels.curves import Curve
+from calibration.kernels.curves import Curve, settled
 from calibration.kernels.reading import read_kernel_table
 
 _US_PER_MS = 1e3
@@ -47,7 +47,7 @@ class GemmTable:
                 f"{self.file}: {self.dtype} products with {n} outputs and {k} inputs have"
                 f" {int(known.sum())} measured points around them; at least {_MIN_POINTS} are due"
             )
-        return Curve(self.m[known], times[known])
+        return Curve(self.m[known], settled(times[known]))
 
     def shape_errors(self) -> FloatArray:
         """Return signed relative errors of products interpolated from their neighbours in n and k.

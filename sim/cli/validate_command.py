@@ -1,8 +1,9 @@
 """`headway validate silicon`."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,10 @@ from sim.validate import (
 from sim.validate.bench_runs import BenchComparison
 from sim.validate.comparison import ErrorSummary, by_group, tpot_summary, ttft_summary
 from sim.validate.harness import Harness
+from sim.validate.silicon_study import MakeCost
 
 _BAND = 0.1  # drawn around the diagonal
 _METRICS = ("TTFT", "TPOT", "E2E")
-MakeCost = Callable[[ModelSpec, GpuSpec, int], CostModel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +122,21 @@ def _harness(study: SiliconStudy, options: SiliconOptions) -> Harness:
 
 def _cost_maker(study: SiliconStudy, kernels: Path | None) -> MakeCost:
     """Step times of each tensor parallel size, made once."""
-    made: dict[int, CostModel] = {}
     tables = None if kernels is None else load_kernel_tables(kernels, study.system)
 
-    def make(model: ModelSpec, gpu: GpuSpec, tp: int) -> CostModel:
-        if tp not in made:
-            if tables is not None:
-                made[tp] = ProfileCost(build_profile(tables, model, tensor_parallel_size=tp))
-            else:
-                shipped = shipped_profile(model, gpu, tp)
-                if shipped is None:
-                    raise UnmeasuredError(
-                        f"no profile of {model.name} on {gpu.name} with tensor parallel {tp} ships"
-                        " with Headway; give kernel tables with --kernels"
-                    )
-                made[tp] = shipped
-        return made[tp]
+    @cache
+    def make(model: ModelSpec, gpu: GpuSpec, tp: int, kv_cache_dtype: str) -> CostModel:
+        if tables is not None:
+            return ProfileCost(
+                build_profile(tables, model, tensor_parallel_size=tp, kv_cache_dtype=kv_cache_dtype)
+            )
+        shipped = shipped_profile(model, gpu, tp, kv_cache_dtype)
+        if shipped is None:
+            raise UnmeasuredError(
+                f"no profile of {model.name} on {gpu.name} with tensor parallel {tp} ships with"
+                " Headway; give kernel tables with --kernels"
+            )
+        return shipped
 
     return make
 

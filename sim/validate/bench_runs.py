@@ -142,6 +142,7 @@ def _engine(run: BenchRun, model: ModelSpec, gpu: GpuSpec) -> EngineConfig:
         tensor_parallel_size=int(run.settings["tensor_parallel_size"]),
         gpu_memory_utilization=_GPU_MEMORY_UTILIZATION,
         kv_cache_dtype=str(run.settings["kv_cache_dtype"]),
+        async_scheduling=False,
         host_overhead_s=host.per_step_s,
         host_overhead_per_request_s=host.per_request_s,
     )

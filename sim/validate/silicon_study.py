@@ -20,8 +20,8 @@ from traces import Trace
 SATURATED_TTFT_S = 5.0
 """Above it a measured TTFT is the length of a queue: such rows are reported apart."""
 
-MakeCost = Callable[[ModelSpec, GpuSpec, int], CostModel]
-"""(model, GPU, tensor parallel size) -> step times."""
+MakeCost = Callable[[ModelSpec, GpuSpec, int, str], CostModel]
+"""(model, GPU, tensor parallel size, KV cache dtype) -> step times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ SILICON_STUDIES: tuple[SiliconStudy, ...] = (
         "",
         "fp8",
         (1, 2, 4, 8),
-        "inferencex",
+        "inferencex-70b-b200",
     ),
 )
 
@@ -108,7 +108,7 @@ def _resolved(
         trace=_trace(row, harness),
         model=model,
         gpu=gpu,
-        cost_model=make_cost(model, gpu, row.tensor_parallel_size),
+        cost_model=make_cost(model, gpu, row.tensor_parallel_size, harness.kv_cache_dtype),
         engine=_engine(row, harness, model, gpu),
         load=harness.load(row.concurrency),
     )
@@ -123,6 +123,7 @@ def _engine(row: SiliconRow, harness: Harness, model: ModelSpec, gpu: GpuSpec) -
         gpu_memory_utilization=harness.gpu_memory_utilization,
         tensor_parallel_size=row.tensor_parallel_size,
         async_scheduling=harness.async_scheduling,
+        kv_cache_dtype=harness.kv_cache_dtype,
         enable_prefix_caching=False,
         host_overhead_s=harness.host.per_step_s,
         host_overhead_per_request_s=harness.host.per_request_s,
