@@ -1,6 +1,7 @@
 """How long a step takes: step shapes, cost models, model and GPU descriptions."""
 
 from calibration.cost_model import CostModel, CostProvenance, FloatArray, HasCoverage
+from calibration.ensemble import ProfileUncertainty, profile_ensemble, profile_uncertainty
 from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
 from calibration.kv_capacity import KvCapacity, compute_num_gpu_blocks, kv_cache_bytes_per_token
@@ -29,6 +30,7 @@ __all__ = [
     "Profile",
     "ProfileCost",
     "ProfileProvenance",
+    "ProfileUncertainty",
     "Quantization",
     "RooflineCost",
     "StepShape",
@@ -42,6 +44,8 @@ __all__ = [
     "load_profile",
     "model_names",
     "parse_profile",
+    "profile_ensemble",
+    "profile_uncertainty",
     "read_profile",
     "serving_defaults",
     "shipped_profile",

@@ -121,6 +121,12 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON in place of the table.")
     ] = False,
+    intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals", help="Add intervals from the measured profile's own uncertainty."
+        ),
+    ] = False,
 ) -> None:
     """Run a study: results to stdout and to a run folder, progress to stderr."""
     from sim.cli.run_command import RunOptions, run_study
@@ -132,7 +138,13 @@ def run(
         "replicas": replicas,
         "seed": seed,
     }
-    options = RunOptions(out=out, overwrite=overwrite, plots=not no_plots, as_json=as_json)
+    options = RunOptions(
+        out=out,
+        overwrite=overwrite,
+        plots=not no_plots,
+        as_json=as_json,
+        intervals=intervals,
+    )
     raise typer.Exit(run_study(study, flags, settings or [], options))
 
 

@@ -12,11 +12,13 @@ import typer
 
 from sim import result as run_folder
 from sim.cli.app import EXIT_INTERRUPTED
+from sim.cli.intervals_table import add_intervals, print_intervals
 from sim.cli.progress import watched_run
 from sim.config import Override, ResolvedStudy, load_study, parse_override, resolve_study
 from sim.config.paths import anchored
 from sim.config.yaml_source import parse_yaml
 from sim.errors import StudyError
+from sim.intervals import profile_with_errors
 from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.studies import sample_study_text
@@ -34,6 +36,7 @@ class RunOptions:
     overwrite: bool = False
     plots: bool = True
     as_json: bool = False
+    intervals: bool = False
 
 
 def run_study(
@@ -43,13 +46,18 @@ def run_study(
     sys.path.append(str(Path.cwd()))  # a router given as module:name may lie where the user is
     study = _load(file, flags, settings)
     folder = _target(study, options)
+    if options.intervals:
+        profile_with_errors(study)  # to fail now, not after the run
     started_s = time.perf_counter()
     with watched_run() as on_progress:
         result = simulate(study, on_progress=on_progress)
     _refuse_if_nothing_ran(result)
     run_folder.save(result, folder, plots=options.plots, overwrite=options.overwrite)
+    intervals = add_intervals(study, folder) if options.intervals else ()
     elapsed_s = time.perf_counter() - started_s
     _print_results(folder, options)
+    if intervals and not options.as_json:
+        print_intervals(intervals)
     typer.echo(f"done in {elapsed_s:.1f} s", err=True)
     return _end(result, folder)
 
