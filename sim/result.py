@@ -155,6 +155,7 @@ def _info_from(summary: dict[str, Any], path: Path) -> RunInfo:
             partial=run["partial"],
             warnings=tuple(run["warnings"]),
             one_token_per_emission=run["one_token_per_emission"],
+            load=run["load"],
         )
     except (KeyError, TypeError) as error:
         raise ResultError(f"{path}: its section 'run' is not whole ({error})") from error

@@ -50,6 +50,8 @@ class RunInfo:
     `replicas` by replica id. `cost` is the cost model's provenance as plain JSON values: `kind`,
     `label` (the line for the table), `calibrated`, `details`. `partial`: stopped before its end.
     `one_token_per_emission`: no step gives a request two tokens (no speculative decoding).
+    `load`: what decided when requests were sent: "open" (the trace's times), "closed" (a client's
+    next after its last was answered) or "sessions" (a turn after the one before it).
     """
 
     replicas: tuple[ReplicaInfo, ...]
@@ -58,6 +60,7 @@ class RunInfo:
     partial: bool = False
     warnings: tuple[str, ...] = ()
     one_token_per_emission: bool = True
+    load: str = "open"
 
 
 @dataclass(frozen=True, slots=True)

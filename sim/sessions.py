@@ -54,7 +54,7 @@ class SessionLoop:
         for place in range(num_first):
             self._open_session(place * self._load.ramp_s / concurrency)
 
-    def _open_session(self, at_s: float) -> None:
+    def _open_session(self, at_s: float, *, at_once: bool = False) -> None:
         """Send the first requests of the next session of the trace, as far apart as recorded."""
         if self._next_session == len(self._first_rows):
             return
@@ -62,7 +62,11 @@ class SessionLoop:
         self._next_session += 1
         begin_s = float(self._trace.arrival_s[rows[0]])
         for row in rows:
-            self._send_at(at_s + (float(self._trace.arrival_s[row]) - begin_s), row)
+            offset_s = float(self._trace.arrival_s[row]) - begin_s
+            if at_once and not offset_s:
+                self._send(row)
+            else:
+                self._send_at(at_s + offset_s, row)
 
     def _send_at(self, at_s: float, row: int) -> None:
         heappush(self._due, (at_s, int(self._trace.request_id[row]), row))
@@ -92,7 +96,7 @@ class SessionLoop:
         session = self._session_of[row]
         self._num_left[session] -= 1
         if not self._num_left[session] and self._load.concurrency is not None:
-            self._open_session(now)
+            self._open_session(now, at_once=at_once)
 
 
 def _think_times(trace: Trace, unrecorded_s: float | None) -> list[float]:

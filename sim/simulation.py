@@ -11,7 +11,7 @@ from simpy.events import Event
 
 from policies import make_router
 from sim.cluster import Cluster
-from sim.config import ClosedLoad, ResolvedStudy
+from sim.config import ClosedLoad, Load, OpenLoad, ResolvedStudy, SessionLoad
 from sim.coverage import coverage_warnings
 from sim.engine import Replica
 from sim.environment import ARRIVAL_RANK, Environment
@@ -118,12 +118,17 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial
         slo=study.slo,
         partial=partial,
         one_token_per_emission=engine.drafting is None,
+        load=_load_name(study.load),
         warnings=(
             *study.warnings,
             *_refusal_warnings(cluster),
             *coverage_warnings(cluster.cost, steps),
         ),
     )
+
+
+def _load_name(load: Load) -> str:
+    return {OpenLoad: "open", ClosedLoad: "closed", SessionLoad: "sessions"}[type(load)]
 
 
 def _refusal_warnings(cluster: Cluster) -> list[str]:

@@ -34,6 +34,7 @@ def render_summary(summary: Mapping[str, Any]) -> "Group":
 def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     """All but the latencies, as (heading, [(name, value), ...]), in the order of the table."""
     sections = [
+        ("Load", _load_rows(summary["run"]["load"])),
         ("Requests", _request_rows(summary["requests"])),
         ("Lengths", _length_rows(summary["lengths"])),
         ("Throughput", _throughput_rows(summary["throughput"], summary["steady_window"])),
@@ -92,6 +93,17 @@ def _notices(run: Mapping[str, Any]) -> list[Any]:
     notices = ["PARTIAL: the run was stopped before its end"] if run["partial"] else []
     notices += [f"warning: {warning}" for warning in run["warnings"]]
     return [Text(notice, style="yellow") for notice in notices]
+
+
+_LOADS = {
+    "closed": "closed loop: a client's next request after its last was answered",
+    "sessions": "sessions: each turn after the answer to the one before it, plus its think time",
+}
+
+
+def _load_rows(load: str) -> list[Row]:
+    """Said where arrivals are not simply the trace's."""
+    return [("sent", _LOADS[load])] if load in _LOADS else []
 
 
 def _request_rows(counts: Mapping[str, Any]) -> list[Row]:

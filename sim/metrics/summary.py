@@ -56,6 +56,7 @@ def info_section(info: RunInfo) -> dict[str, Any]:
     """What the run was made with, as JSON values: enough to build the `RunInfo` again."""
     return {
         "partial": info.partial,
+        "load": info.load,
         "warnings": list(info.warnings),
         "cost": dict(info.cost),
         "slo": asdict(info.slo),
