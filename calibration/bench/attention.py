@@ -133,8 +133,8 @@ def _gather(cache: torch.Tensor, piece: _Gathered) -> torch.Tensor:
 def _attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    rows, heads, head_dim = query.shape
     if mask is None:  # the queries of one KV head as rows of one product
+        _, heads, head_dim = query.shape
         grouped = query.view(1, keys.shape[1], -1, head_dim)
         return scaled_dot_product_attention(grouped, keys, values).view(1, heads, head_dim)
     out = scaled_dot_product_attention(

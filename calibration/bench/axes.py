@@ -1,7 +1,8 @@
 """The adaptive grid: where a table is measured, and where it needs more points."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from calibration.bench.points import CURVES, Point
 from calibration.interpolation import Grid, Line
@@ -61,8 +62,11 @@ class TableAxes:
         """Return seconds of every cell; those beyond the cache go on along their row."""
         return [self._row(row, median_s) for row in self.rows]
 
-    def judge(self, probe: Point, median_s: Callable[[Point], float]) -> bool:
-        """Hold interpolation against a measured probe; where it misses, add its row or column."""
+    def judge(self, probe: Point, median_s: Callable[[Point], float], noise: float) -> bool:
+        """Hold interpolation against a measured probe; where it misses, add its row or column.
+
+        `noise` is the standard error of the probe's median, as a share.
+        """
         if len(self.rows) < 2:
             return False
         times = self.times(median_s)
@@ -72,10 +76,23 @@ class TableAxes:
             guess = Grid(self.rows, self.columns, times).at(probe.first, probe.second)
         error = guess / median_s(probe) - 1.0
         self.probes[probe] = error
-        if abs(error) <= TOLERANCE:
+        if abs(error) <= TOLERANCE + 2 * noise:
             return False
         self._widen(probe)
         return True
+
+    def drop_unfilled(self, known: Container[Point]) -> None:
+        """Take out what was added last and not measured: rows first, then columns."""
+        while any(point not in known for point in self.points()):
+            gaps = [point for point in self.points() if point not in known]
+            by_row = max(self.rows, key=lambda row: sum(p.first == row for p in gaps))
+            by_column = max(self.columns, key=lambda col: sum(p.second == col for p in gaps))
+            in_row = sum(p.first == by_row for p in gaps)
+            in_column = sum(p.second == by_column for p in gaps)
+            if in_row >= in_column:
+                self.rows.remove(by_row)
+            else:
+                self.columns.remove(by_column)
 
     def _widen(self, probe: Point) -> None:
         self.rows = sorted({*self.rows, probe.first})
@@ -101,7 +118,7 @@ def initial_axes(limits: Limits) -> list[TableAxes]:
     # The last token of a request is returned, never computed on: no piece sees more than this.
     contexts = _spaced(16, context, 4)
     return [
-        TableAxes("dense", _spaced(1, max(tokens, 2), 2), [0]),
+        TableAxes("dense", _half_steps(max(tokens, 2)), [0]),
         TableAxes("logits", _spaced(1, max(seqs, 2), 4), [0]),
         TableAxes("prefill_attention", _spaced(2, max(tokens, 4), 4), [0, *contexts]),
         TableAxes("decode_attention", _spaced(1, max(seqs, 2), 4), [1, *contexts], room),
@@ -116,12 +133,18 @@ def _spaced(first: int, last: int, ratio: int) -> list[int]:
     return values if last <= first else [*values, last]
 
 
+def _half_steps(last: int) -> list[int]:
+    """Return 1, 2, 3, 4, 6, 8, 12, 16, ... and last: products have steps between powers of 2."""
+    powers = _spaced(1, last, 2)
+    halves = {power + power // 2 for power in powers if power >= 2 and power * 1.5 < last}
+    return sorted({*powers, *halves})
+
+
 def _middles(values: Sequence[int]) -> list[int]:
     """Geometric middles of gaps that are wide enough to have one."""
-    pairs = zip(values, values[1:], strict=False)
     middles = (
         round((max(low, 1) * high) ** 0.5) if low else high // 2
-        for low, high in pairs
+        for low, high in pairwise(values)
         if high > _NEAREST * _NEAREST * max(low, 1) and high - low > 1
     )
     return [middle for middle in middles if middle not in values and middle > 0]

@@ -34,7 +34,10 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Median of a point in seconds, and the relative standard error of that median."""
+    """Median of a point in seconds, its relative scatter, and that median's standard error.
+
+    `num_samples` are those that were used, `num_disturbed` all that were disturbed.
+    """
 
     median_s: float
     noise: float
@@ -59,6 +62,7 @@ class SampleStore:
         self.samples: dict[Point, list[Sample]] = {}
         self.order: list[tuple[Point, Sample]] = []
         self._file = file
+        self._known: dict[Point, Statistics] = {}
 
     def start(self) -> None:
         """Begin a new file."""
@@ -90,16 +94,12 @@ class SampleStore:
                 out.write(json.dumps([*point, *sample]) + "\n")
 
     def statistics(self, point: Point) -> Statistics | None:
-        """Return the median of the undisturbed samples (of all, if none is), None without any."""
-        samples = self.samples.get(point)
-        if not samples:
+        """Return the median of the undisturbed samples (of all, if those are few); None: none."""
+        if point not in self.samples:
             return None
-        calm = [sample for sample in samples if not sample.is_disturbed] or samples
-        times = np.array([sample.time_s for sample in calm])
-        median = float(np.median(times))
-        noise = _NORMAL_MAD * float(np.median(np.abs(times - median))) / median
-        error = _MEDIAN_ERROR * noise / len(times) ** 0.5
-        return Statistics(median, noise, error, len(calm), len(samples) - len(calm))
+        if point not in self._known:
+            self._known[point] = _statistics(self.samples[point])
+        return self._known[point]
 
     def median_s(self, point: Point) -> float:
         """Return the median of a point that has samples."""
@@ -118,6 +118,7 @@ class SampleStore:
 
     def _keep(self, point: Point, sample: Sample) -> None:
         self.samples.setdefault(point, []).append(sample)
+        self._known.pop(point, None)
         self.order.append((point, sample))
 
     def _check_header(self, file: Path, header: Any) -> None:
@@ -129,6 +130,16 @@ class SampleStore:
                     f"{file}: was measured with {key} {header.get(key)!r}, now it is {value!r};"
                     " start anew without --resume"
                 )
+
+
+def _statistics(samples: list[Sample]) -> Statistics:
+    calm = [sample for sample in samples if not sample.is_disturbed]
+    used = calm if len(calm) >= MIN_SAMPLES else samples
+    times = np.array([sample.time_s for sample in used])
+    median = float(np.median(times))
+    noise = _NORMAL_MAD * float(np.median(np.abs(times - median))) / median
+    error = _MEDIAN_ERROR * noise / len(times) ** 0.5
+    return Statistics(median, noise, error, len(used), len(samples) - len(calm))
 
 
 def _parsed(line: str) -> Any:

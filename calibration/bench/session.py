@@ -10,6 +10,7 @@ from calibration.bench.points import Point
 from calibration.bench.samples import MIN_SAMPLES, Sample, SampleStore
 
 _MAX_SAMPLES = 60
+_REFINE_UNTIL = 0.6  # of the budget; the rest is for samples of the points there are
 
 
 class Plan(Protocol):
@@ -66,7 +67,7 @@ class Session:
             unsettled = self._unsettled(plan.points())
             if unsettled:
                 self._pass(unsettled, plan)
-            elif not plan.refine(self.store):
+            if not self._refined(plan) and not unsettled:
                 return
 
     @property
@@ -87,6 +88,15 @@ class Session:
             self.was_stopped = not self._on_progress(self._progress(plan.points()))
             if self.was_stopped:
                 return
+
+    def _refined(self, plan: Plan) -> bool:
+        """Ask for more points, once all have some samples and there is time to measure more."""
+        if self.elapsed_s > _REFINE_UNTIL * self._budget_s:
+            return False
+        samples = self.store.samples
+        if any(len(samples.get(point, ())) < MIN_SAMPLES for point in plan.points()):
+            return False
+        return plan.refine(self.store)
 
     def _take(self, point: Point) -> None:
         before_s = self._clock()

@@ -5,6 +5,14 @@ from typing import Annotated
 
 import typer
 
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
+ThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
+MinutesOption = Annotated[float, typer.Option(help="Time to spend on measuring.")]
+BatchedTokensOption = Annotated[int, typer.Option(min=2, help="Tokens of the largest step.")]
+SeqsOption = Annotated[int, typer.Option(min=2, help="Requests of the largest step.")]
+ModelLenOption = Annotated[int, typer.Option(min=64, help="Longest prompt and output together.")]
+BlockSizeOption = Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")]
+
 validate_app = typer.Typer(
     help="Hold the simulator against measured systems.",
     no_args_is_help=True,
@@ -20,13 +28,14 @@ def add_measured_commands(app: typer.Typer) -> None:
 
 def calibrate(
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
             metavar="SOURCE",
-            help="aic: kernel tables of aiconfigurator-core; llmservingsim: layer-wise timings.",
+            help="aic: kernel tables of aiconfigurator-core; llmservingsim: layer-wise timings. "
+            "Without it, this machine is measured (needs PyTorch).",
         ),
-    ],
+    ] = None,
     system: Annotated[
         str | None, typer.Option(help="GPU, in the source's name or ours: h100_sxm, h100.")
     ] = None,
@@ -54,8 +63,44 @@ def calibrate(
         Path | None,
         typer.Option(help="Write the profiles that ship with Headway to this folder instead."),
     ] = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
+    minutes: MinutesOption = 5.0,
+    execution: Annotated[str, typer.Option(help="On CUDA: eager or cuda-graph.")] = "eager",
+    max_num_batched_tokens: BatchedTokensOption = 512,
+    max_num_seqs: SeqsOption = 32,
+    max_model_len: ModelLenOption = 1024,
+    block_size: BlockSizeOption = 16,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the samples kept beside the profile.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw held-out steps, measured against predicted, here.")
+    ] = None,
 ) -> None:
-    """Make a profile of step times from measurements."""
+    """Make a profile of step times: measured on this machine, or from measurements of others."""
+    if source is None:
+        from sim.cli.bench_command import BenchCommand, calibrate_here
+
+        raise typer.Exit(
+            calibrate_here(
+                BenchCommand(
+                    model=model,
+                    device=device,
+                    num_threads=threads,
+                    minutes=minutes,
+                    execution=execution,
+                    max_num_batched_tokens=max_num_batched_tokens,
+                    max_num_seqs=max_num_seqs,
+                    max_model_len=max_model_len,
+                    block_size=block_size,
+                    tensor_parallel_size=tp,
+                    resume=resume,
+                    out=out,
+                    plot=plot,
+                )
+            )
+        )
     from sim.cli.calibrate_command import CalibrateOptions, calibrate_profile
 
     options = CalibrateOptions(
@@ -113,3 +158,62 @@ def silicon(
         out=out,
     )
     raise typer.Exit(validate_silicon(options))
+
+
+@validate_app.command()
+def executor(
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Profile of this machine; default: measured now, for --minutes."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Trace to replay; default: three loads from light to KV-starved."),
+    ] = None,
+    num_requests: Annotated[
+        int, typer.Option(min=2, help="Requests of each of the three loads.")
+    ] = 100,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each load on the executor.")] = 3,
+    clock: Annotated[
+        str,
+        typer.Option(help="wall; or cpu: CPU time of the thread, where others share the machine."),
+    ] = "wall",
+    model: Annotated[str | None, typer.Option(help="Model; default: a small one.")] = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
+    minutes: MinutesOption = 5.0,
+    max_num_batched_tokens: BatchedTokensOption = 512,
+    max_num_seqs: SeqsOption = 32,
+    max_model_len: ModelLenOption = 1024,
+    block_size: BlockSizeOption = 16,
+    num_gpu_blocks: Annotated[
+        int | None, typer.Option(min=2, help="KV pool for --trace; default: ample.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and plots.")] = None,
+) -> None:
+    """Replay a trace on a real model here and in simulation, and print how far they differ."""
+    from sim.cli.executor_command import ExecutorCommand, validate_executor
+
+    raise typer.Exit(
+        validate_executor(
+            ExecutorCommand(
+                profile=profile,
+                trace=trace,
+                num_requests=num_requests,
+                repeats=repeats,
+                clock=clock,
+                model=model,
+                device=device,
+                num_threads=threads,
+                minutes=minutes,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_num_seqs=max_num_seqs,
+                max_model_len=max_model_len,
+                block_size=block_size,
+                num_gpu_blocks=num_gpu_blocks,
+                seed=seed,
+                out=out,
+            )
+        )
+    )

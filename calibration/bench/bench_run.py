@@ -1,0 +1,218 @@
+"""One calibration from its options to its profile."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibration.bench.attention import PagedKVCache, make_cache
+from calibration.bench.axes import Limits
+from calibration.bench.decoder import Decoder
+from calibration.bench.device import BenchDevice, open_device
+from calibration.bench.held_out import HeldOutStep, random_mixes
+from calibration.bench.plan import CalibrationPlan
+from calibration.bench.points import Point
+from calibration.bench.samples import SampleStore
+from calibration.bench.sections import OPERATIONS, Sections, random_pieces
+from calibration.bench.session import BenchProgress, Session
+from calibration.bench.step_batch import StepBatch, pack
+from calibration.bench.tables import describe_fit, held_out_steps, make_profile
+from calibration.bench.timing import make_timer
+from calibration.checks import require_seconds
+from calibration.errors import CalibrationError
+from calibration.model_spec import ModelSpec
+from calibration.profile_format import Profile, ProfileProvenance
+
+_CACHE_SHARE = 0.5  # of the memory that is free once the weights are there
+_GIB = 2**30
+
+Rng = Callable[[str], np.random.Generator]
+"""Gives the random stream of a name, from its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What to measure and for how long."""
+
+    model: ModelSpec
+    device: str = "cpu"
+    num_threads: int = 1
+    execution: str = "eager"
+    budget_s: float = 300.0
+    max_num_batched_tokens: int = 512
+    max_num_seqs: int = 32
+    max_model_len: int = 1024
+    block_size: int = 16
+    num_held_out: int = 45
+    git_commit: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a calibration brings back. `is_partial`: stopped before its time was up."""
+
+    profile: Profile
+    held_out: Sequence[HeldOutStep]
+    is_partial: bool
+
+
+def run_calibration(
+    options: BenchOptions,
+    *,
+    rng: Rng,
+    samples_file: Path | None = None,
+    resume: bool = False,
+    on_progress: Callable[[BenchProgress], bool] = lambda _: True,
+) -> Calibration:
+    """Measure within the budget and return the profile.
+
+    Samples go to `samples_file` as they are taken; with `resume` those in it count. `on_progress`
+    returns False to stop.
+
+    Raises:
+        CalibrationError: no such device, too little memory, a budget or an interrupt too early
+            for a profile, a file of samples of something else, a device that fails on the way.
+    """
+    require_seconds("minutes", options.budget_s, positive=True)
+    bench = _Bench(options, rng)
+    store = SampleStore(bench.header(), samples_file)
+    if resume:
+        store.resume()
+    else:
+        store.start()
+    session = Session(
+        bench.sections.measure,
+        store,
+        budget_s=options.budget_s,
+        clock=time.perf_counter,
+        rng=rng("order"),
+        on_progress=on_progress,
+    )
+    needed = bench.plan.points()
+    try:
+        session.run(bench.plan)
+    except torch.OutOfMemoryError as error:
+        raise CalibrationError(f"{bench.device.name}: out of memory: {error}") from error
+    except RuntimeError as error:
+        raise CalibrationError(
+            f"{bench.device.name} failed while measuring: {error}; samples so far are kept:"
+            " go on with --resume"
+        ) from error
+    _check_filled(bench.plan, store, needed, session)
+    bench.plan.settle(store)
+    return bench.result(store, is_partial=session.was_stopped)
+
+
+class _Bench:
+    """Device, decoder, cache and plan of one calibration."""
+
+    def __init__(self, options: BenchOptions, rng: Rng) -> None:
+        self.options = options
+        self.device = open_device(options.device, options.num_threads)
+        timer = make_timer(self.device, options.execution)
+        self.decoder = Decoder(options.model, self.device, options.block_size)
+        self.limits = _limits(options, self.device)
+        self.cache = _cache(self.decoder, self.limits, options)
+        batches = _held_out_batches(self.decoder, self.cache, self.limits, options, rng)
+        self.shapes = [batch.shape for batch in batches]
+        self.plan = CalibrationPlan(self.limits, OPERATIONS, len(batches))
+        self.sections = Sections(self.decoder, self.cache, timer, rng("blocks"), batches)
+
+    def header(self) -> dict[str, Any]:
+        """What the samples are of."""
+        entries = asdict(self._provenance())
+        for changing in ("date", "git_commit", "notes"):
+            del entries[changing]
+        return {**entries, **asdict(self.limits), "block_size": self.options.block_size}
+
+    def result(self, store: SampleStore, *, is_partial: bool) -> Calibration:
+        """The profile with its fit, and the held-out steps."""
+        profile = make_profile(self.plan, store, self._provenance())
+        fit = describe_fit(profile, self.plan, store, self.shapes)
+        steps = held_out_steps(profile, self.plan, store, self.shapes)
+        return Calibration(replace(profile, fit=fit), steps, is_partial)
+
+    def _provenance(self) -> ProfileProvenance:
+        options, device = self.options, self.device
+        threads = f"{options.num_threads} thread{'s' if options.num_threads > 1 else ''}"
+        return ProfileProvenance(
+            device=device.name,
+            driver=device.driver,
+            torch=torch.__version__,
+            kernel_backend=self.decoder.attention.name,
+            model=options.model.name,
+            weight_dtype=options.model.weight_dtype,
+            kv_cache_dtype=options.model.dtype,
+            tensor_parallel_size=1,
+            date=options.date,
+            execution=options.execution if device.is_cuda else f"eager, {threads}",
+            source="headway calibrate",
+            git_commit=options.git_commit,
+            notes=device.clocks,
+        )
+
+
+def _limits(options: BenchOptions, device: BenchDevice) -> Limits:
+    model = options.model
+    bytes_per_token = 2 * model.num_hidden_layers * model.kv_size * model.dtype_bytes
+    room = int(_CACHE_SHARE * device.free_bytes() // bytes_per_token)
+    wanted = options.max_num_seqs * options.max_model_len
+    if options.max_model_len > model.max_position_embeddings:
+        raise CalibrationError(
+            f"max_model_len {options.max_model_len} is more than {model.max_position_embeddings},"
+            f" the max_position_embeddings of {model.name}"
+        )
+    if room < 2 * options.max_model_len:
+        raise CalibrationError(
+            f"{device.name} has {device.free_bytes() / _GIB:.1f} GiB free beside the weights of"
+            f" {model.name}: too little for two requests of max_model_len {options.max_model_len}"
+        )
+    # A round figure, so that a resumed calibration finds the same.
+    most = min(wanted, 1 << (room.bit_length() - 1))
+    return Limits(options.max_num_batched_tokens, options.max_num_seqs, options.max_model_len, most)
+
+
+def _cache(decoder: Decoder, limits: Limits, options: BenchOptions) -> PagedKVCache:
+    # One more block a piece, for the part of it that is not filled.
+    num_blocks = limits.max_context_tokens // options.block_size + 2 * limits.max_num_seqs + 2
+    longest = 2 * limits.max_model_len + limits.max_num_batched_tokens
+    num_blocks = max(num_blocks, -(-longest // options.block_size) + 1)
+    cache = make_cache(decoder.model, num_blocks, options.block_size, decoder.device, decoder.dtype)
+    cache.fill(torch.Generator(decoder.device.torch_device).manual_seed(1))
+    return cache
+
+
+def _held_out_batches(
+    decoder: Decoder, cache: PagedKVCache, limits: Limits, options: BenchOptions, rng: Rng
+) -> list[StepBatch]:
+    mixes = random_mixes(rng("held-out"), limits, options.num_held_out)
+    blocks = rng("held-out-blocks")
+    return [
+        pack(random_pieces(blocks, decoder, cache, sizes), options.block_size) for sizes in mixes
+    ]
+
+
+def _check_filled(
+    plan: CalibrationPlan, store: SampleStore, needed: Sequence[Point], session: Session
+) -> None:
+    """A table has no gaps: the coarse grid must have been measured."""
+    coarse = {point for point in needed if not _is_check(plan, point)}
+    missing = [point for point in coarse if point not in store.samples]
+    if not missing:
+        return
+    done = len(coarse) - len(missing)
+    why = "interrupted" if session.was_stopped else "the time was too short"
+    minutes = session.elapsed_s / 60 * (len(coarse) / max(done, 1)) * 2
+    raise CalibrationError(
+        f"{why}: {done} of {len(coarse)} points of the coarse grid were measured; go on with"
+        f" --resume, or give at least {minutes:.1f} minutes"
+    )
+
+
+def _is_check(plan: CalibrationPlan, point: Point) -> bool:
+    return point in plan.checks

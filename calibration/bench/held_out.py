@@ -1,0 +1,95 @@
+"""Whole steps that the fit never sees: random mixes, and how far a profile misses them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibration.bench.axes import Limits
+from calibration.step_shape import StepShape
+
+Sizes = list[tuple[int, int]]
+"""(new tokens, tokens computed before) of each piece, decodes first."""
+
+_KINDS = ("decodes", "chunks", "mixed")
+
+
+class HeldOutStep(NamedTuple):
+    """One whole step, timed and predicted, in seconds."""
+
+    region: str
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
+def random_mixes(rng: np.random.Generator, limits: Limits, count: int) -> list[Sizes]:
+    """Return steps of all kinds in turn, within what an engine of these limits would run."""
+    return [_mix(rng, limits, _KINDS[i % len(_KINDS)]) for i in range(count)]
+
+
+def region(shape: StepShape) -> str:
+    """Return the kind of a step, and whether it is small."""
+    if not shape.chunks:
+        long = shape.decode_context_tokens > 256 * shape.num_decodes
+        return f"decodes, mean context {'above' if long else 'up to'} 256"
+    kind = "mixed" if shape.num_decodes else "chunks"
+    return f"{kind}, {'above' if shape.num_tokens > 128 else 'up to'} 128 tokens"
+
+
+def summarise(steps: Sequence[HeldOutStep]) -> dict[str, Any]:
+    """Return mean, p50, p90 of the absolute errors and the signed mean, over all and by region."""
+    regions = sorted({step.region for step in steps})
+    return {
+        "all": _summary(steps),
+        "by_region": {
+            name: _summary([step for step in steps if step.region == name]) for name in regions
+        },
+    }
+
+
+def _summary(steps: Sequence[HeldOutStep]) -> dict[str, Any]:
+    errors = np.array([step.error for step in steps])
+    sizes = np.abs(errors)
+    return {
+        "steps": len(steps),
+        "mean_abs": _rounded(sizes.mean()),
+        "p50_abs": _rounded(np.percentile(sizes, 50)),
+        "p90_abs": _rounded(np.percentile(sizes, 90)),
+        "bias": _rounded(errors.mean()),
+    }
+
+
+def _mix(rng: np.random.Generator, limits: Limits, kind: str) -> Sizes:
+    sizes: Sizes = []
+    budget, room = limits.max_num_batched_tokens, limits.max_context_tokens
+    most = limits.max_model_len
+    if kind != "chunks":
+        count = _log_uniform(rng, 1, min(limits.max_num_seqs, budget))
+        mean = _log_uniform(rng, 2, max(2, min(most // 2, room // (2 * count))))
+        sizes += [(1, int(rng.integers(1, 2 * mean)) - 1) for _ in range(count)]
+        budget -= count
+        room -= sum(computed + 1 for _, computed in sizes)
+    if kind != "decodes" and budget >= 2 and room >= 2:
+        for _ in range(int(rng.integers(1, 3))):
+            longest = min(budget, room, most)
+            if longest < 2:
+                break
+            new = _log_uniform(rng, 2, longest)
+            computed = int(rng.integers(0, 2)) * int(rng.integers(0, min(most, room) - new + 1))
+            sizes.append((new, computed))
+            budget -= new
+            room -= new + computed
+    return sizes
+
+
+def _log_uniform(rng: np.random.Generator, low: int, high: int) -> int:
+    return round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{float(value):.4g}")

@@ -1,0 +1,205 @@
+"""The microbenchmarks: for each point, work on the decoder's own weights and cache, and its time.
+
+Each benchmark goes through all layers, as a step does, so that weights and cache blocks are as
+cold as in a step. Before each timing the weights are read once, which drives everything else out
+of the caches.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import linear
+
+from calibration.bench.attention import PagedKVCache
+from calibration.bench.decoder import Decoder
+from calibration.bench.points import MIXED, OPERATION, SKEW, WHOLE, Point
+from calibration.bench.samples import Sample
+from calibration.bench.step_batch import IntArray, Piece, StepBatch, pack
+from calibration.bench.timing import Timer
+
+Work = Callable[[], Any]
+
+OPERATIONS = (
+    "embedding",
+    "norms",
+    "qkv_proj",
+    "rotary_and_cache_write",
+    "o_proj",
+    "gate_up_proj",
+    "activation",
+    "down_proj",
+)
+
+_SPREAD = 0.5  # contexts of a decode batch lie evenly within this share of their mean
+
+
+class Sections:
+    """Times points on a decoder; `held_out` are the batches of the `whole_step` points."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: PagedKVCache,
+        timer: Timer,
+        rng: np.random.Generator,
+        held_out: Sequence[StepBatch] = (),
+    ) -> None:
+        self.decoder, self.cache = decoder, cache
+        self.held_out = held_out
+        self._timer, self._rng = timer, rng
+        self._makers: dict[str, Callable[[Point], Work]] = {
+            "dense": self._dense,
+            "logits": self._logits,
+            "prefill_attention": self._chunk,
+            "decode_attention": lambda p: self._decodes(spread(p.second, p.first)),
+            SKEW: lambda p: self._decodes([p.second] * p.first),
+            MIXED: self._mixed,
+            WHOLE: self._whole,
+        }
+        self._evict = self._dense(Point("dense", 1))
+
+    def measure(self, point: Point) -> Sample:
+        """Time a point once."""
+        with torch.inference_mode():
+            work = self._work(point)
+            self._evict()
+            return self._timer(work)
+
+    def _work(self, point: Point) -> Work:
+        if point.table.startswith(OPERATION):
+            return self._operation(point.table.removeprefix(OPERATION), point.first)
+        return self._makers[point.table](point)
+
+    # The tables --------------------------------------------------------------------------
+
+    def _dense(self, point: Point) -> Work:
+        """Embedding, all layers without attention, last norm."""
+        decoder, cache = self.decoder, self.cache
+        rows = decoder.rows(self._batch([(point.first, 0)]))
+
+        def work() -> torch.Tensor:
+            x = decoder.embed(rows)
+            for number in range(len(decoder.layers)):
+                query = decoder.before_attention(number, x, rows, cache)
+                x = decoder.after_attention(number, x, query)
+            return decoder.last_norm(x)
+
+        return work
+
+    def _logits(self, point: Point) -> Work:
+        """lm_head and sampler."""
+        decoder = self.decoder
+        rows = decoder.rows(self._batch([(1, 0)] * point.first))
+        hidden = self._noise(point.first, decoder.model.hidden_size)
+        return lambda: decoder.sample(hidden, rows)
+
+    def _chunk(self, point: Point) -> Work:
+        return self._attention([(point.first, point.second)])
+
+    def _decodes(self, contexts: Sequence[int]) -> Work:
+        return self._attention([(1, context - 1) for context in contexts])
+
+    def _mixed(self, point: Point) -> Work:
+        """A chunk without earlier context beside decodes of as many tokens each."""
+        decodes = [(1, point.first - 1)] * point.second
+        return self._attention([*decodes, (point.first, 0)])
+
+    def _attention(self, sizes: Sequence[tuple[int, int]]) -> Work:
+        decoder, cache = self.decoder, self.cache
+        model = decoder.model
+        batch = self._batch(sizes)
+        query = self._noise(len(batch.token_ids), model.num_attention_heads, model.head_dim)
+        attention = decoder.attention
+        if decoder.device.is_cuda:
+            # Plans are copies from the host, which a graph can't hold; engines make them ahead.
+            ready = attention.plan(batch)
+            return lambda: _all_layers(decoder, query, cache, ready)
+        return lambda: _all_layers(decoder, query, cache, attention.plan(batch))
+
+    def _whole(self, point: Point) -> Work:
+        batch = self.held_out[point.first]
+        return lambda: self.decoder.forward(batch, self.cache).tolist()
+
+    # One operation -----------------------------------------------------------------------
+
+    def _operation(self, name: str, num_tokens: int) -> Work:
+        decoder = self.decoder
+        model = decoder.model
+        rows = decoder.rows(self._batch([(num_tokens, 0)]))
+        x = self._noise(num_tokens, model.hidden_size)
+        queries = self._noise(num_tokens, model.query_size)
+        wide = self._noise(num_tokens, 2 * model.intermediate_size)
+        narrow = self._noise(num_tokens, model.intermediate_size)
+        layers = decoder.layers
+        works: dict[str, Work] = {
+            "embedding": lambda: decoder.embed(rows),
+            "norms": lambda: [
+                (decoder.normed(x, layer.norm), decoder.normed(x, layer.mlp_norm))
+                for layer in layers
+            ],
+            "qkv_proj": lambda: [linear(x, layer.qkv) for layer in layers],
+            "rotary_and_cache_write": lambda: self._rotate_and_write(queries, rows),
+            "o_proj": lambda: [linear(queries, layer.out) for layer in layers],
+            "gate_up_proj": lambda: [linear(x, layer.gate_up) for layer in layers],
+            "activation": lambda: [decoder.activated(wide) for _ in layers],
+            "down_proj": lambda: [linear(narrow, layer.down) for layer in layers],
+        }
+        return works[name]
+
+    def _rotate_and_write(self, queries: torch.Tensor, rows: Any) -> None:
+        decoder = self.decoder
+        model = decoder.model
+        query = queries.unflatten(-1, (-1, model.head_dim))
+        key = query[:, : model.num_key_value_heads]
+        for number in range(len(decoder.layers)):
+            decoder.rotate(query, rows)
+            self.cache.write(number, decoder.rotate(key, rows), key, rows.slots)
+
+    # Inputs ------------------------------------------------------------------------------
+
+    def _batch(self, sizes: Sequence[tuple[int, int]]) -> StepBatch:
+        """Pieces of (new, computed) tokens."""
+        pieces = random_pieces(self._rng, self.decoder, self.cache, sizes)
+        return pack(pieces, self.cache.block_size)
+
+    def _noise(self, *sizes: int) -> torch.Tensor:
+        decoder = self.decoder
+        return torch.randn(*sizes, dtype=decoder.dtype, device=decoder.device.torch_device)
+
+
+def random_pieces(
+    rng: np.random.Generator,
+    decoder: Decoder,
+    cache: PagedKVCache,
+    sizes: Sequence[tuple[int, int]],
+) -> list[Piece]:
+    """Pieces of (new, computed) tokens; blocks lie anywhere, none used twice while they last."""
+    order: IntArray = rng.permutation(cache.num_blocks).astype(np.int64)
+    pieces = []
+    start = 0
+    for num_new, num_computed in sizes:
+        count = -(-(num_new + num_computed) // cache.block_size)
+        tokens: IntArray = rng.integers(0, decoder.model.vocab_size, num_new, dtype=np.int64)
+        blocks = order.take(np.arange(start, start + count), mode="wrap")
+        pieces.append(Piece(tokens, num_computed, blocks))
+        start += count
+    return pieces
+
+
+def spread(mean: int, count: int) -> list[int]:
+    """Return `count` contexts with exactly this mean (within rounding), unlike as in service."""
+    if count == 1:
+        return [mean]
+    shares = np.linspace(1 - _SPREAD, 1 + _SPREAD, count)
+    return [max(1, round(mean * share)) for share in shares.tolist()]
+
+
+def _all_layers(
+    decoder: Decoder, query: torch.Tensor, cache: PagedKVCache, plan: Any
+) -> torch.Tensor:
+    out = query
+    for number in range(len(decoder.layers)):
+        out = decoder.attention.run(number, query, cache, plan)
+    return out

@@ -1,0 +1,213 @@
+"""`headway calibrate` on the machine at hand."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from calibration import CalibrationError, Profile
+from calibration.bench.held_out import HeldOutStep
+from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
+from calibration.bench.session import BenchProgress
+from sim.cli.app import EXIT_INTERRUPTED
+from sim.cli.interrupt import interrupt_flag
+from sim.errors import StudyError
+from sim.plots import house_style, save_figure
+from sim.plots.validation import validation_figure
+from sim.rng import Streams
+
+if TYPE_CHECKING:
+    from calibration.bench.bench_run import BenchOptions, Calibration
+
+_TARGET = 0.05  # drawn as a band: what held-out steps should stay within
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCommand:
+    """What to measure, for how long, and where results go."""
+
+    model: str | None = None
+    device: str = "cpu"
+    num_threads: int = 1
+    minutes: float = 5.0
+    execution: str = "eager"
+    max_num_batched_tokens: int = 512
+    max_num_seqs: int = 32
+    max_model_len: int = 1024
+    block_size: int = 16
+    tensor_parallel_size: int = 1
+    resume: bool = False
+    out: Path | None = None
+    plot: Path | None = None
+
+
+def calibrate_here(command: BenchCommand) -> int:
+    """Measure, write the profile, print how good it is; returns the exit code."""
+    if command.tensor_parallel_size != 1:
+        raise StudyError(
+            f"--tp {command.tensor_parallel_size}: one device is measured here; build profiles of"
+            " groups from kernel tables, with --from"
+        )
+    out = command.out or Path("profile.json")
+    if not out.parent.is_dir():
+        raise StudyError(f"{out}: its folder does not exist")
+    calibration = run_bench(command, out.with_suffix(".samples.jsonl"))
+    write_profile(calibration.profile, out)
+    for line in fit_lines(calibration.profile):
+        typer.echo(line)
+    if command.plot is not None:
+        draw_held_out(calibration.held_out, command.plot)
+    typer.echo(f"profile: {out}")
+    if calibration.is_partial:
+        typer.echo("headway: interrupted; the profile is of what was measured", err=True)
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def run_bench(command: BenchCommand, samples_file: Path | None) -> "Calibration":
+    """Run the microbenchmarks with progress on stderr; Ctrl-C ends them with what there is.
+
+    Raises:
+        CalibrationError: PyTorch is missing, or as `run_calibration`.
+    """
+    run_calibration = require_torch().run_calibration
+    with interrupt_flag() as is_interrupted, _progress() as show:
+
+        def on_progress(progress: BenchProgress) -> bool:
+            show(progress)
+            return not is_interrupted()
+
+        calibration: Calibration = run_calibration(
+            bench_options(command),
+            rng=Streams(0).rng,
+            samples_file=samples_file,
+            resume=command.resume,
+            on_progress=on_progress,
+        )
+    return calibration
+
+
+def require_torch() -> Any:
+    """Return the module that runs microbenchmarks.
+
+    Raises:
+        CalibrationError: PyTorch is not installed.
+    """
+    try:
+        from calibration.bench import bench_run
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise CalibrationError(
+            "measuring needs PyTorch, which is not installed: pip install 'headway[bench]'"
+        ) from error
+    return bench_run
+
+
+def bench_options(command: BenchCommand) -> "BenchOptions":
+    """The command's options as the benchmarks take them."""
+    options: BenchOptions = require_torch().BenchOptions(
+        model=load_bench_model(command.model or REFERENCE_NAME),
+        device=command.device,
+        num_threads=command.num_threads,
+        execution=command.execution,
+        budget_s=command.minutes * _MINUTE_S,
+        max_num_batched_tokens=command.max_num_batched_tokens,
+        max_num_seqs=command.max_num_seqs,
+        max_model_len=command.max_model_len,
+        block_size=command.block_size,
+        git_commit=_git_commit(),
+        date=datetime.now(UTC).date().isoformat(),
+    )
+    return options
+
+
+def _git_commit() -> str:
+    """The commit of the checkout that measures; empty outside one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()
+
+
+def write_profile(profile: Profile, out: Path) -> None:
+    """Write a profile file. Raises `StudyError` if that can't be done."""
+    try:
+        out.write_text(json.dumps(profile.to_json(), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"{out}: can't be written: {error}") from error
+
+
+def fit_lines(profile: Profile) -> list[str]:
+    """How good a measured profile is, a line each."""
+    fit, measured = profile.fit, profile.provenance
+    how = fit["measuring"]
+    lines = [
+        f"{measured.model} {measured.weight_dtype} on {measured.device}, {measured.execution}",
+        f"kernels: {measured.kernel_backend}",
+        f"{how['points']} points, {how['samples']} samples, {how['disturbed_samples']} disturbed;"
+        f" noise of a sample {how['noise_p50']:.1%} (p90 {how['noise_p90']:.1%}), drift"
+        f" {how['median_drift']:+.1%}; {how['num_unsettled']} points never settled",
+    ]
+    for name in ("dense", "logits", "prefill_attention", "decode_attention"):
+        errors = fit[name]
+        if errors["num_points"]:
+            lines.append(
+                f"{name}: off its grid {errors['num_points']} points, error mean"
+                f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
+            )
+    lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
+    return lines + _held_out_lines(fit.get("held_out"))
+
+
+def _held_out_lines(held_out: Any) -> list[str]:
+    if held_out is None:
+        return ["no held-out step was timed"]
+    rows = {"all": held_out["all"], **held_out["by_region"]}
+    lines = [f"{'held-out whole steps':40}{'steps':>6}{'MAPE':>8}{'p50':>8}{'p90':>8}{'bias':>8}"]
+    return lines + [
+        f"{name:40}{row['steps']:>6}{row['mean_abs']:>8.1%}{row['p50_abs']:>8.1%}"
+        f"{row['p90_abs']:>8.1%}{row['bias']:>+8.1%}"
+        for name, row in rows.items()
+    ]
+
+
+def draw_held_out(steps: Sequence[HeldOutStep], file: Path) -> None:
+    """Scatter of held-out steps by region."""
+    measured = 1e3 * np.array([step.measured_s for step in steps])
+    predicted = 1e3 * np.array([step.predicted_s for step in steps])
+    regions = [step.region for step in steps]
+    with house_style():
+        panel = ("held-out whole steps (ms)", measured, predicted, regions)
+        figure = validation_figure([panel], _TARGET)
+        save_figure(figure, file)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[BenchProgress], None]]:
+    """A line on stderr, redrawn in place; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    def show(progress: BenchProgress) -> None:
+        typer.echo(
+            f"\r{progress.num_settled} of {progress.num_points} points settled,"
+            f" {progress.elapsed_s:.0f} s, about {progress.remaining_s:.0f} s left   ",
+            err=True,
+            nl=False,
+        )
+
+    yield show
+    typer.echo("", err=True)

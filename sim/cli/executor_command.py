@@ -1,0 +1,163 @@
+"""`headway validate executor`."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import typer
+
+import traces
+from calibration import Profile, read_profile
+from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
+from sim.cli.bench_command import BenchCommand, fit_lines, require_torch, run_bench, write_profile
+from sim.errors import StudyError
+from sim.plots import house_style, save_figure
+from sim.plots.validation import cdf_pairs_figure, validation_figure
+from sim.rng import Streams
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.validate.executor_study import Load, LoadComparison
+
+CLOCKS = ("wall", "cpu")
+_BAND = 0.05
+_US = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorCommand:
+    """What to replay, on what, how often, and where results go."""
+
+    profile: Path | None = None
+    trace: Path | None = None
+    num_requests: int = 100
+    repeats: int = 3
+    clock: str = "wall"
+    model: str | None = None
+    device: str = "cpu"
+    num_threads: int = 1
+    minutes: float = 5.0
+    max_num_batched_tokens: int = 512
+    max_num_seqs: int = 32
+    max_model_len: int = 1024
+    block_size: int = 16
+    num_gpu_blocks: int | None = None
+    seed: int = 0
+    out: Path | None = None
+
+
+def validate_executor(command: ExecutorCommand) -> int:
+    """Run every load, print its errors, draw it; returns the exit code.
+
+    Raises:
+        StudyError: an unknown clock, or one that does not fit the device.
+        CalibrationError: PyTorch is missing, a profile of another machine or model, memory.
+        TraceError: the trace can't be read.
+    """
+    _check(command)
+    require_torch()
+    from sim.validate import executor_bench
+
+    if command.out is not None:
+        command.out.mkdir(parents=True, exist_ok=True)
+    profile = _profile(command)
+    bench = executor_bench.ExecutorBench(
+        load_bench_model(command.model or REFERENCE_NAME),
+        profile,
+        device=command.device,
+        num_threads=command.num_threads,
+        block_size=command.block_size,
+        clock=command.clock,
+        rng=Streams(command.seed).rng,
+    )
+    scheduler = _scheduler(command)
+    machine = bench.measure_host(scheduler, _ample(command))
+    host = machine.host
+    typer.echo(
+        f"host time of a step: {host.per_step_s * _US:.0f} us and {host.per_request_s * _US:.1f} us"
+        f" a request; clock: {command.clock}"
+    )
+    loads = (
+        bench.loads(machine, scheduler, command.num_requests)
+        if command.trace is None
+        else [_replay(command, scheduler)]
+    )
+    for load in loads:
+        comparison = bench.compare(machine, load, command.repeats)
+        for line in executor_bench.comparison_lines(comparison, command.repeats):
+            typer.echo(line)
+        if command.out is not None:
+            _save(comparison, command.out)
+    return 0
+
+
+def _check(command: ExecutorCommand) -> None:
+    if command.clock not in CLOCKS:
+        raise StudyError(f"--clock is {command.clock!r}; it must be wall or cpu")
+    if command.clock == "cpu" and (command.device != "cpu" or command.num_threads != 1):
+        raise StudyError("--clock cpu counts one thread of the CPU: it needs --device cpu alone")
+
+
+def _profile(command: ExecutorCommand) -> Profile:
+    if command.profile is not None:
+        return read_profile(command.profile)
+    bench = BenchCommand(
+        model=command.model,
+        device=command.device,
+        num_threads=command.num_threads,
+        minutes=command.minutes,
+        max_num_batched_tokens=command.max_num_batched_tokens,
+        max_num_seqs=command.max_num_seqs,
+        max_model_len=command.max_model_len,
+        block_size=command.block_size,
+    )
+    profile = run_bench(bench, None).profile
+    for line in fit_lines(profile):
+        typer.echo(line)
+    if command.out is not None:
+        write_profile(profile, command.out / "profile.json")
+    return profile
+
+
+def _scheduler(command: ExecutorCommand) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=command.max_num_seqs,
+        max_num_batched_tokens=command.max_num_batched_tokens,
+        max_model_len=command.max_model_len,
+    )
+
+
+def _ample(command: ExecutorCommand) -> CacheConfig:
+    num_blocks = command.max_num_seqs * command.max_model_len // command.block_size + 1
+    return CacheConfig(num_blocks, command.block_size)
+
+
+def _replay(command: ExecutorCommand, scheduler: SchedulerConfig) -> Load:
+    trace = traces.load(str(command.trace))
+    cache = _ample(command)
+    if command.num_gpu_blocks is not None:
+        cache = replace(cache, num_gpu_blocks=command.num_gpu_blocks)
+    return Load(trace.source.name, trace, scheduler, cache)
+
+
+def _save(comparison: LoadComparison, folder: Path) -> None:
+    stem = comparison.load.name.partition(",")[0].replace("/", "-").replace(" ", "-")
+    _write_steps(comparison, folder / f"{stem}-steps.csv")
+    steps = comparison.steps
+    with house_style():
+        panel = ("steps (ms)", 1e3 * steps.measured_s, 1e3 * steps.predicted_s, steps.kinds)
+        save_figure(validation_figure([panel], _BAND), folder / f"{stem}-steps.png")
+        panels = [
+            (f"{metric} (s)", comparison.measured[metric], comparison.predicted[metric])
+            for metric in comparison.measured
+        ]
+        save_figure(cdf_pairs_figure(panels), folder / f"{stem}-cdf.png")
+
+
+def _write_steps(comparison: LoadComparison, file: Path) -> None:
+    steps = comparison.steps
+    columns: Sequence[object] = (steps.kinds, steps.measured_s, steps.predicted_s)
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(("kind", "measured_s", "predicted_s"))
+        writer.writerows(np.array(columns, dtype=object).T.tolist())

@@ -1,0 +1,63 @@
+"""The host's time of a step: what passes between two runs of the model in the executor's loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.engine import HostOverhead
+from sim.executor.clocks import Clock
+from sim.executor.executor import ExecutedStep, Executor
+from sim.executor.runner import ModelRunner
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from traces import Trace
+
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_PROMPT, _OUTPUTS = 32, 40
+
+
+def measure_host_overhead(
+    scheduler: SchedulerConfig,
+    cache: CacheConfig,
+    runner: ModelRunner,
+    clock: type[Clock],
+    rng: np.random.Generator,
+) -> HostOverhead:
+    """Return what a step costs beside the model: scheduling, inputs, outputs, bookkeeping.
+
+    Batches of growing size decode together; a straight line through the medians. The model runs
+    too: its weights drive the host's data out of the caches, which makes the host 2 to 4 times
+    slower than it is alone.
+    """
+    medians: list[tuple[int, float]] = []
+    for size in _BATCHES:
+        if size > scheduler.max_num_seqs or size * _blocks(cache) > cache.num_usable_blocks:
+            break
+        steps = _decode(size, scheduler, Executor(scheduler, cache, runner, clock()), rng)
+        medians.append((size, float(np.median([step.host_s for step in steps]))))
+    return fit_host_overhead(medians)
+
+
+def fit_host_overhead(medians: list[tuple[int, float]]) -> HostOverhead:
+    """Return the line through (requests, seconds), weighted by relative error; never below 0."""
+    if len(medians) < 2:
+        return HostOverhead(medians[0][1] if medians else 0.0)
+    sizes, times = np.array(medians).T
+    slope, level = np.polyfit(sizes, times, 1, w=1 / times)
+    return HostOverhead(max(float(level), 0.0), max(float(slope), 0.0))
+
+
+def _decode(
+    size: int,
+    scheduler: SchedulerConfig,
+    executor: Executor,
+    rng: np.random.Generator,
+) -> list[ExecutedStep]:
+    prompt = min(_PROMPT, scheduler.max_model_len // 2)
+    outputs = min(_OUTPUTS, scheduler.max_model_len - prompt)
+    trace = Trace.from_columns(np.zeros(size), np.full(size, prompt), np.full(size, outputs))
+    run = executor.serve(trace, 2, rng)
+    return [step for step in run.steps if not step.shape.chunks and step.num_requests == size]
+
+
+def _blocks(cache: CacheConfig) -> int:
+    return -(-(_PROMPT + _OUTPUTS) // cache.block_size)

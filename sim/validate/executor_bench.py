@@ -1,0 +1,110 @@
+"""Runs loads on the executor of this machine and sets simulations beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from calibration import ModelSpec, Profile
+from calibration.bench.decoder import Decoder
+from calibration.bench.device import open_device
+from calibration.errors import CalibrationError
+from sim.executor.clocks import Clock, CpuClock, WallClock
+from sim.executor.executor import ExecutedRun, Executor
+from sim.executor.host_time import measure_host_overhead
+from sim.executor.runner import DecoderRunner
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.validate.executor_study import (
+    Load,
+    LoadComparison,
+    Machine,
+    compare,
+    make_loads,
+)
+
+_CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
+
+
+class ExecutorBench:
+    """The decoder on a device, and the profile of that device.
+
+    Raises:
+        CalibrationError: the profile is of another device, model or number of threads.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        profile: Profile,
+        *,
+        device: str,
+        num_threads: int,
+        block_size: int,
+        clock: str,
+        rng: Callable[[str], np.random.Generator],
+    ) -> None:
+        opened = open_device(device, num_threads)
+        measured = profile.provenance
+        pairs = (
+            ("device", measured.device, opened.name),
+            ("model", measured.model, model.name),
+        )
+        for what, in_profile, here in pairs:
+            if in_profile != here:
+                raise CalibrationError(
+                    f"{profile.path}: measured with {what} {in_profile}, but here it is {here};"
+                    " measure this machine with headway calibrate"
+                )
+        self._profile, self._rng = profile, rng
+        self._block_size = block_size
+        self._clock = _CLOCKS[clock]
+        self._decoder = Decoder(model, opened, block_size)
+
+    def measure_host(self, scheduler: SchedulerConfig, cache: CacheConfig) -> Machine:
+        """Time the host's part of a step; returns all that a simulation needs of this machine."""
+        host = measure_host_overhead(
+            scheduler, cache, self._runner(cache), self._clock, self._rng("host")
+        )
+        return Machine(self._decoder.model, self._profile, host)
+
+    def loads(self, machine: Machine, scheduler: SchedulerConfig, num_requests: int) -> list[Load]:
+        """Three loads from light to KV-starved."""
+        return make_loads(machine, scheduler, self._block_size, num_requests, self._rng("loads"))
+
+    def compare(self, machine: Machine, load: Load, repeats: int) -> LoadComparison:
+        """Run a load `repeats` times and simulate it once."""
+        return compare(machine, load, [self.run(load) for _ in range(repeats)])
+
+    def run(self, load: Load) -> ExecutedRun:
+        """Serve a load on the executor, from an empty cache."""
+        executor = Executor(load.scheduler, load.cache, self._runner(load.cache), self._clock())
+        return executor.serve(load.trace, self._decoder.model.vocab_size, self._rng("prompts"))
+
+    def _runner(self, cache: CacheConfig) -> DecoderRunner:
+        return DecoderRunner(self._decoder, cache.num_gpu_blocks, cache.block_size)
+
+
+def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
+    """The table of one load."""
+    steps, load = comparison.steps, comparison.load
+    executed, simulated = comparison.num_preemptions
+    lines = [
+        "",
+        f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
+        f" {load.cache.block_size}, {repeats} runs; preemptions {executed:.1f} executed,"
+        f" {simulated:.0f} simulated",
+        f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"
+        f" time {steps.total_error:+.1%}; host time {comparison.host_error:+.1%}",
+        f"{'':12}{'executed':>12}{'simulated':>12}{'error':>9}{'run to run':>12}",
+    ]
+    return lines + _statistic_lines(comparison)
+
+
+def _statistic_lines(comparison: LoadComparison) -> list[str]:
+    return [
+        f"{item.metric + ' ' + item.statistic:12}{item.measured_s * 1e3:>9.1f} ms"
+        f"{item.predicted_s * 1e3:>9.1f} ms{item.error:>+9.1%}"
+        f"{'-' if np.isnan(item.noise) else format(item.noise, '.1%'):>12}"
+        for item in comparison.statistics
+    ]

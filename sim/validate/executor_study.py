@@ -1,0 +1,247 @@
+"""The simulator beside the executor: the same trace, scheduler options and machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration import GpuSpec, ModelSpec, Profile, ProfileCost
+from sim.config.resolved import EngineConfig, ResolvedStudy
+from sim.engine import HostOverhead
+from sim.executor.executor import ExecutedRun
+from sim.metrics import e2e_s, is_finished, tpot_s, ttft_s
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.sim_request import SimRequest
+from sim.simulation import simulate
+from traces import Lognormal, LognormalLengths, PoissonArrivals, Trace, generate
+
+FloatArray = npt.NDArray[np.float64]
+
+METRICS = ("TTFT", "TPOT", "E2E")
+STATISTICS: Mapping[str, float | None] = {"mean": None, "p50": 50.0, "p99": 99.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A model on a device: measured step times, and the host's time of a step."""
+
+    model: ModelSpec
+    profile: Profile
+    host: HostOverhead
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A trace, and how the engine serves it."""
+
+    name: str
+    trace: Trace
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticError:
+    """One statistic of one metric: predicted, measured (mean over runs), and the runs' own spread.
+
+    `noise` is the standard deviation of the runs over their mean, NaN for a single run.
+    """
+
+    metric: str
+    statistic: str
+    predicted_s: float
+    measured_s: float
+    noise: float
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        return self.predicted_s / self.measured_s - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepErrors:
+    """Executed steps beside the profile's times for the same batches."""
+
+    measured_s: FloatArray
+    predicted_s: FloatArray
+    kinds: tuple[str, ...]
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute relative error."""
+        return float(np.mean(np.abs(self.predicted_s / self.measured_s - 1.0)))
+
+    @property
+    def bias(self) -> float:
+        """Mean signed relative error."""
+        return float(np.mean(self.predicted_s / self.measured_s - 1.0))
+
+    @property
+    def total_error(self) -> float:
+        """Signed relative error of the time of all steps together."""
+        return float(self.predicted_s.sum() / self.measured_s.sum()) - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadComparison:
+    """All that is compared for one load."""
+
+    load: Load
+    steps: StepErrors
+    statistics: tuple[StatisticError, ...]
+    measured: Mapping[str, FloatArray]
+    predicted: Mapping[str, FloatArray]
+    num_preemptions: tuple[float, float]
+    """Of the executor (mean over runs) and of the simulation."""
+    host_error: float
+    """Signed relative error of the host's time, over all steps."""
+
+
+def predict(machine: Machine, load: Load) -> dict[str, FloatArray]:
+    """Simulate a load; returns times of each finished request by metric, in order of requests."""
+    return _simulated(machine, load)[0]
+
+
+def compare(machine: Machine, load: Load, runs: Sequence[ExecutedRun]) -> LoadComparison:
+    """Set a simulation of a load beside runs of it on the executor."""
+    predicted, num_preemptions = _simulated(machine, load)
+    measured = [request_times(run.requests) for run in runs]
+    executed = [sum(step.num_preempted for step in run.steps) for run in runs]
+    return LoadComparison(
+        load,
+        _step_errors(machine, runs),
+        tuple(
+            _statistic(metric, name, predicted, measured)
+            for metric in METRICS
+            for name in STATISTICS
+        ),
+        {metric: np.concatenate([times[metric] for times in measured]) for metric in METRICS},
+        predicted,
+        (float(np.mean(executed)), float(num_preemptions)),
+        _host_error(machine, runs),
+    )
+
+
+def request_times(requests: Sequence[SimRequest]) -> dict[str, FloatArray]:
+    """Return TTFT, TPOT (NaN for one token) and E2E of finished requests."""
+    arrival, first, last, outputs = (
+        np.array(column, dtype=np.float64)
+        for column in zip(
+            *(
+                (r.arrival_time, r.first_token_s, r.last_token_s, r.num_output_tokens)
+                for r in requests
+            ),
+            strict=True,
+        )
+    )
+    gaps = np.where(outputs > 1, outputs - 1, np.nan)
+    return {"TTFT": first - arrival, "TPOT": (last - first) / gaps, "E2E": last - arrival}
+
+
+def make_loads(
+    machine: Machine,
+    scheduler: SchedulerConfig,
+    block_size: int,
+    num_requests: int,
+    rng: np.random.Generator,
+) -> list[Load]:
+    """Return three loads for this machine: light, busy, and short of KV blocks.
+
+    Rates are shares of what a simulation of all requests at once gets through. The last pool
+    holds about six requests, so that the others queue for it and some are preempted.
+    """
+    longest = scheduler.max_model_len
+    lengths = LognormalLengths(
+        Lognormal(longest / 8, 0.7, 4, longest // 2), Lognormal(longest / 32, 0.6, 2, longest // 4)
+    )
+    mean = longest / 8 * 1.3 + longest / 32 * 1.2
+    ample = CacheConfig(scheduler.max_num_seqs * longest // block_size + 1, block_size)
+    scarce = CacheConfig(max(round(6 * mean), longest) // block_size + 1, block_size)
+
+    def load(name: str, cache: CacheConfig, share: float) -> Load:
+        at_once = generate(
+            num_requests=num_requests, arrivals=PoissonArrivals(1e6), lengths=lengths, rng=rng
+        )
+        rate = share * num_requests / _span_s(machine, Load(name, at_once, scheduler, cache))
+        trace = generate(
+            num_requests=num_requests, arrivals=PoissonArrivals(rate), lengths=lengths, rng=rng
+        )
+        return Load(f"{name}, {rate:.2f} requests/s", trace, scheduler, cache)
+
+    return [
+        load("light", ample, 0.3),
+        load("busy", ample, 0.7),
+        load("KV-starved", scarce, 0.85),
+    ]
+
+
+def _span_s(machine: Machine, load: Load) -> float:
+    """Time to get through requests that all come at once."""
+    return float(np.max(predict(machine, load)["E2E"]))
+
+
+def _simulated(machine: Machine, load: Load) -> tuple[dict[str, FloatArray], int]:
+    study = ResolvedStudy(
+        name="executor",
+        seed=0,
+        trace=load.trace,
+        model=machine.model,
+        gpu=_as_gpu(machine.profile),
+        cost_model=ProfileCost(machine.profile),
+        engine=EngineConfig(
+            scheduler=load.scheduler,
+            cache=load.cache,
+            num_gpu_blocks_origin="as given to the executor",
+            host_overhead_s=machine.host.per_step_s,
+            host_overhead_per_request_s=machine.host.per_request_s,
+        ),
+    )
+    result = simulate(study)
+    done = is_finished(result.requests)
+    times = {"TTFT": ttft_s, "TPOT": tpot_s, "E2E": e2e_s}
+    columns = {name: times[name](result.requests)[done] for name in METRICS}
+    return columns, int(result.steps["num_preempted"].sum())
+
+
+def _as_gpu(profile: Profile) -> GpuSpec:
+    """The machine by name only; a profile asks no data sheet."""
+    name = profile.provenance.device
+    return GpuSpec(name, 0.0, None, 0, 0, 0.0, "", 0.0, "the profile's own machine")
+
+
+def _step_errors(machine: Machine, runs: Sequence[ExecutedRun]) -> StepErrors:
+    cost = ProfileCost(machine.profile)
+    steps = [step for run in runs for step in run.steps]
+    return StepErrors(
+        np.array([step.end_s - step.start_s for step in steps]),
+        np.array([cost.step_time_s(step.shape) for step in steps]),
+        tuple("with chunks" if step.shape.chunks else "decodes only" for step in steps),
+    )
+
+
+def _host_error(machine: Machine, runs: Sequence[ExecutedRun]) -> float:
+    steps = [step for run in runs for step in run.steps if not step.is_after_idle]
+    measured = sum(step.host_s for step in steps)
+    predicted = sum(machine.host.step_s(step.num_requests) for step in steps)
+    return predicted / measured - 1.0 if measured else 0.0
+
+
+def _statistic(
+    metric: str,
+    name: str,
+    predicted: Mapping[str, FloatArray],
+    measured: Sequence[Mapping[str, FloatArray]],
+) -> StatisticError:
+    values = np.array([_of(times[metric], name) for times in measured])
+    mean = float(values.mean())
+    noise = float(values.std(ddof=1)) / mean if len(values) > 1 else float("nan")
+    return StatisticError(metric, name, _of(predicted[metric], name), mean, noise)
+
+
+def _of(times: FloatArray, statistic: str) -> float:
+    percent = STATISTICS[statistic]
+    return float(np.nanmean(times) if percent is None else np.nanpercentile(times, percent))
