@@ -221,6 +221,7 @@ class _Gatherer:
             chunk.prompts,
             chunk.num_prompt_tokens.tolist(),
             chunk.num_output_tokens.tolist(),
+            [0] * len(chunk) if chunk.lora_id is None else chunk.lora_id.tolist(),
             strict=True,
         )
         for row in rows:

@@ -61,25 +61,36 @@ class PrefixPools:
         self._recent = [OrderedDict() for _ in self.bounded]
         self._used = [0 for _ in self.bounded]
 
-    def serve(self, request_id: int, prompt: Prompt, length: int, num_output_tokens: int) -> None:
-        """Look a request's prompt up in every pool, then put prompt and output in."""
+    def serve(
+        self,
+        request_id: int,
+        prompt: Prompt,
+        length: int,
+        num_output_tokens: int,
+        lora_id: int = 0,
+    ) -> None:
+        """Look a request's prompt up in every pool, then put prompt and output in.
+
+        KV entries of different LoRA adapters are never equal.
+        """
         self.num_prompt_tokens += length
         self.num_blocks += -(-length // self.block_size)
         if not prompt:
             return
-        pieces = self._pieces(prompt)
+        root = -1 - lora_id
+        pieces = self._pieces(prompt, root)
         self.unbounded.add(_matched(pieces, self._held), length, self.block_size)
         for count, recent in zip(self.bounded, self._recent, strict=True):
             count.add(_matched(pieces, recent), length, self.block_size)
         # The last output token is returned, but never computed on.
         output = (output_segment(request_id), num_output_tokens - 1)
-        pieces = self._pieces((*prompt, output)) if num_output_tokens > 1 else pieces
+        pieces = self._pieces((*prompt, output), root) if num_output_tokens > 1 else pieces
         self._put(pieces)
 
-    def _pieces(self, prompt: Iterable[tuple[int | str, int]]) -> list[_Piece]:
+    def _pieces(self, prompt: Iterable[tuple[int | str, int]], root: int) -> list[_Piece]:
         """Segments numbered by what they are and all that comes before them."""
         pieces: list[_Piece] = []
-        before = (-1, 0)
+        before = (root, 0)
         numbers = self._numbers
         for segment_id, num_tokens in prompt:
             number = numbers.setdefault((*before, segment_id), len(numbers))

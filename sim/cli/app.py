@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sim.cli.measured_app import add_measured_commands
+from sim.cli.trace_app import add_trace_commands
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -26,6 +27,7 @@ app.add_typer(conformance_app, name="conformance")
 
 
 add_measured_commands(app)
+add_trace_commands(app)
 
 
 def main() -> None:

@@ -45,6 +45,8 @@ def run_study(
     """Run a study and return the exit code; `flags` are dotted keys, None where not given."""
     sys.path.append(str(Path.cwd()))  # a router given as module:name may lie where the user is
     study = _load(file, flags, settings)
+    if study.trace.source.reading is not None:
+        typer.echo(f"headway: {study.trace.source.reading}", err=True)
     folder = _target(study, options)
     if options.intervals:
         profile_with_errors(study)  # to fail now, not after the run
