@@ -11,7 +11,8 @@ That holds in a step if
 1. the budgets cover every member, and
 2. a lagging request that the budget cuts short stands behind every member in the running queue
    (otherwise members behind it would be passed over), and
-3. the free blocks cover the members and the lagging requests, so that nobody is preempted.
+3. the free blocks cover the members and the lagging requests, so that nobody is preempted, and
+4. no lagging request computes what a member generates (whose block is cached first then matters).
 
 `begin_step` checks this before it changes anything. If it does not hold, `dissolve` writes the
 members' progress back and the inherited `schedule` decides, request by request; those who decode
@@ -106,6 +107,8 @@ class LeapScheduler(Scheduler):
         lagging = self._plan_lagging(step)
         if lagging is None or step.token_budget < 0 or step.input_budget < 0:
             return None
+        if any(self._continues_member(request) for request, _ in lagging):
+            return None
         num_needed = group.blocks_needed(group.step)
         num_lagging_blocks = sum(self._num_new_blocks(request, n) for request, n in lagging)
         if num_needed + num_lagging_blocks > self.ledger.num_free_blocks:
@@ -121,7 +124,11 @@ class LeapScheduler(Scheduler):
         group.advance(1)
         if self.waiting or self.skipped_waiting:
             self._schedule_waiting(step)
-            self._blocked = not step.num_scheduled_tokens and not self.skipped_waiting
+            self._blocked = not (
+                step.num_scheduled_tokens
+                or self.skipped_waiting
+                or self._continues_member(self.waiting.peek_request())
+            )
         output = self._make_output(step)
         self._update_after_schedule(output)
         self._join_sampling(output)
@@ -319,6 +326,12 @@ class LeapScheduler(Scheduler):
                 if member is not None:
                     self._show(member)
         return super()._admit(request, queue, step)
+
+    def _continues_member(self, request: Request) -> bool:
+        """Whether its prompt holds what a member generates: what it finds grows with every step."""
+        return bool(request.prompt) and not self._output_bases.keys().isdisjoint(
+            request.content.bases
+        )
 
     def _show(self, member: Member) -> None:
         """Make findable what a member has in the cache by now."""
