@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from sim.scheduler.block_hash import Segment
 from sim.scheduler.request import Request, RequestId
@@ -48,6 +49,17 @@ class CachedRequestData:
     num_computed_tokens: list[int] = field(default_factory=list)
 
 
+class AdmissionEnd(Enum):
+    """Why a step admitted nobody more."""
+
+    NOBODY_LEFT = "nobody waits but those passed over"
+    TOKEN_BUDGET = "the tokens of the step are handed out"
+    MAX_NUM_SEQS = "every seat is taken"
+    PREEMPTION = "a step that preempted for want of blocks admits nobody"
+    HEAD_NEEDS_BUDGET = "the next in line can't be cut to what is left of the tokens"
+    HEAD_NEEDS_BLOCKS = "the next in line needs more blocks than are free"
+
+
 @dataclass(slots=True)
 class SchedulerOutput:
     """One step's decision.
@@ -57,6 +69,9 @@ class SchedulerOutput:
     `sampling_req_ids` are the scheduled requests whose known tokens end with this step and which
     therefore get a token. `finished_req_ids` finished since the previous step;
     `preempted_req_ids` were preempted by this one.
+
+    `admission_end` says why nobody more was admitted, `refused_req_id` who the next in line was
+    where it was that request's own fault, and `skipped_req_ids` who was passed over.
     """
 
     scheduled_new_reqs: list[NewRequestData]
@@ -67,6 +82,9 @@ class SchedulerOutput:
     sampling_req_ids: list[RequestId]
     finished_req_ids: list[RequestId]
     preempted_req_ids: list[RequestId]
+    admission_end: AdmissionEnd = field(default=AdmissionEnd.NOBODY_LEFT, kw_only=True)
+    refused_req_id: RequestId | None = field(default=None, kw_only=True)
+    skipped_req_ids: list[RequestId] = field(default_factory=list, kw_only=True)
 
     @classmethod
     def empty(cls) -> SchedulerOutput:

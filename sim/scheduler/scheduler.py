@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.kv_cache_manager import KVCache, KVCacheManager
 from sim.scheduler.output import (
+    AdmissionEnd,
     CachedRequestData,
     EngineCoreOutput,
     NewRequestData,
@@ -38,11 +39,20 @@ class Step:
     new_blocks: dict[RequestId, list[int]] = field(default_factory=dict)
     drafts: dict[RequestId, int] = field(default_factory=dict)
     prefill_scheduled: bool = False
+    skipped: list[Request] | None = None  # None: nobody was looked at for admission
+    refused: Request | None = None
+    admission_end: AdmissionEnd | None = None  # where the refused one ended it
 
     def take(self, request: Request, num_new_tokens: int, new_blocks: list[int]) -> None:
         """Put a request into the step."""
         self.num_scheduled_tokens[request.request_id] = num_new_tokens
         self.new_blocks[request.request_id] = new_blocks
+
+    def refuse(self, request: Request, reason: AdmissionEnd) -> bool:
+        """Note that a request can't be admitted, and why; returns False, to be handed on."""
+        self.refused = request
+        self.admission_end = reason
+        return False
 
 
 class Scheduler:
@@ -248,6 +258,7 @@ class Scheduler:
                 loras.add(request.lora_id)
         if skipped:
             self.skipped_waiting.prepend_requests(skipped)
+        step.skipped = skipped
 
     def _next_waiting_queue(self) -> RequestQueue | None:
         waiting, skipped = self.waiting, self.skipped_waiting
@@ -277,7 +288,7 @@ class Scheduler:
         num_cached = len(hits) * self.cache_config.block_size
         num_new_tokens, num_padding = self._num_new_tokens_of_waiting(request, num_cached, step)
         if num_new_tokens <= 0:
-            return False
+            return step.refuse(request, AdmissionEnd.HEAD_NEEDS_BUDGET)
         new_blocks = self.kv_cache_manager.allocate_slots(
             request,
             num_new_tokens,
@@ -287,7 +298,7 @@ class Scheduler:
             has_scheduled_reqs=bool(self.running),
         )
         if new_blocks is None:
-            return False
+            return step.refuse(request, AdmissionEnd.HEAD_NEEDS_BLOCKS)
         queue.pop_request()
         self.running[request.request_id] = request
         request.admission_index = self._num_admissions
@@ -355,7 +366,25 @@ class Scheduler:
             sampling_req_ids=[],
             finished_req_ids=finished,
             preempted_req_ids=[request.request_id for request in step.preempted],
+            admission_end=self._admission_end(step),
+            refused_req_id=step.refused.request_id if step.refused else None,
+            skipped_req_ids=[request.request_id for request in step.skipped or ()],
         )
+
+    def _admission_end(self, step: Step) -> AdmissionEnd:
+        """Why the step admitted nobody more, read off what it left."""
+        if step.admission_end is not None:
+            return step.admission_end
+        if not self.waiting and len(self.skipped_waiting) == len(step.skipped or ()):
+            return AdmissionEnd.NOBODY_LEFT
+        if step.skipped is None and step.preempted:
+            return AdmissionEnd.PREEMPTION
+        if (
+            step.token_budget <= 0
+            or step.input_budget <= self.config.max_num_new_slots_for_drafting
+        ):
+            return AdmissionEnd.TOKEN_BUDGET
+        return AdmissionEnd.MAX_NUM_SEQS
 
     def _update_after_schedule(self, output: SchedulerOutput) -> None:
         """Advance progress at once, so that the next step can be decided before this one ran."""
