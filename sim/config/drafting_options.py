@@ -30,19 +30,17 @@ def scheduler_drafting_options(section: EngineSection) -> dict[str, Any]:
     speculative = section.speculative_config
     if speculative is None:
         return {}
+    options = drafting_options(
+        speculative.method,
+        speculative.num_speculative_tokens,
+        parallel=speculative.parallel_drafting,
+    )
     if goes_async(section) and speculative.method not in ASYNC_METHODS:
         raise StudyError(
             f"{_WHERE}.method: {speculative.method!r} does not go with async_scheduling; set "
             f"engine.async_scheduling to false, or take one of {', '.join(ASYNC_METHODS)}"
         )
-    return {
-        "num_speculative_tokens": speculative.num_speculative_tokens,
-        **drafting_options(
-            speculative.method,
-            speculative.num_speculative_tokens,
-            parallel=speculative.parallel_drafting,
-        ),
-    }
+    return {"num_speculative_tokens": speculative.num_speculative_tokens, **options}
 
 
 def resolve_drafting(section: SpeculativeSection | None) -> Drafting | None:

@@ -23,6 +23,7 @@ trace:
     output_tokens: {median: 20.0, sigma: 0.5}
 model: llama-3.1-8b
 hardware: h100-sxm-80gb
+cost_model: {kind: roofline}
 """
 
 

@@ -16,6 +16,7 @@ from sim.metrics import (
     summarise,
     tpot_s,
 )
+from sim.metrics.counts import speculative_counts
 from sim.run_result import RunResult, Slo
 from tests.sim.hand_run import hand_run
 from tests.sim.toy_run import ToyRequest, toy_requests, toy_run
@@ -165,6 +166,9 @@ def test_prefix_hits_at_first_admission_and_with_readmissions():
 
 def test_every_figure_has_a_meaning_and_every_meaning_a_figure(summary):
     sections = {k: v for k, v in summary.items() if k not in ("schema_version", "run")}
+    one = np.ones(1, np.int64)
+    drafts = {"num_draft_tokens": 3 * one, "num_accepted_tokens": one, "num_verifications": one}
+    sections["speculative"] = speculative_counts(drafts)
     seen = set()
     for path in leaf_paths(sections):
         assert meaning(path)
