@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.checks import check_dir, check_run
-from sim.checks.run_checks import EVERY_RUN, ONE_TOKEN_PER_EMISSION, EXACT_ENDS
+from sim.checks.run_checks import EVERY_RUN, EXACT_ENDS, ONE_TOKEN_PER_EMISSION
 from sim.errors import ResultError
 from sim.metrics import latency_columns
 from sim.parquet import write_rows
