@@ -1,0 +1,85 @@
+"""`headway advise`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from sim import result as run_folder
+from sim.cli.app import EXIT_FAILED, EXIT_INTERRUPTED
+from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge, run_plan
+from sim.config.messages import nearest
+from sim.errors import StudyError
+from sim.metrics import PERCENTILES
+from sim.study.advise import Advice, Front, advise
+from sim.study.gpu_costs import parse_prices
+from sim.study.plan import Plan, require_grid
+from sim.study.sweep_folder import write_table
+
+_LATENCIES = tuple(
+    f"{name}_{stat}_s"
+    for name in ("ttft", "tpot", "e2e", "queue_time")
+    for stat in ("mean", *(f"p{p}" for p in PERCENTILES))
+)
+
+
+def advise_on(
+    file: Path, options: SweepOptions, latency: str = "ttft_p99_s", prices: Sequence[str] = ()
+) -> int:
+    """Sweep, print the settings on the front, write them as studies; 1 if there is none."""
+    if latency not in _LATENCIES:
+        raise StudyError(f"--latency {latency!r}: unknown; {nearest(latency, _LATENCIES)}")
+    price_of = parse_prices(prices)
+    plan = plan_of(file, options)
+    require_grid(plan)
+    refuse_if_huge(plan, options.yes)
+    folder = options.out or SWEEPS / f"{plan.base.get('name', 'study')}-advice"
+    result = run_plan(plan, folder)
+    if result is None:
+        return EXIT_INTERRUPTED
+    write_table(folder, result.rows)
+    name, _, stat = latency.removesuffix("_s").rpartition("_")
+    advices, front = advise(plan, result.rows, f"latency.{name}_s.{stat}", price_of)
+    if not advices:
+        typer.echo("no setting can be advised: every one fails, refuses requests or is overloaded")
+        return EXIT_FAILED
+    unit = "dollars" if price_of else "GPU hours"
+    _write(plan, advices, folder, latency, unit)
+    _draw(front, folder, f"{unit} / 1M output tokens", latency)
+    typer.echo(f"studies to run: {folder / 'advice'}; figure: {folder / 'pareto.png'}")
+    return 0
+
+
+def _write(plan: Plan, advices: Sequence[Advice], folder: Path, latency: str, unit: str) -> None:
+    (folder / "advice").mkdir(parents=True, exist_ok=True)
+    for old in (folder / "advice").glob("*.yaml"):
+        old.unlink()
+    for number, advice in enumerate(advices, start=1):
+        name = f"{plan.base.get('name', 'study')}-{number}"
+        path = folder / "advice" / f"{name}.yaml"
+        run_folder.write_config(path, {**advice.values, "name": name})
+        typer.echo(f"{number}. {advice.label}")
+        typer.echo(
+            f"   {latency} {advice.latency_s:.3g}, {advice.cost:.3g} {unit} a million output tokens"
+        )
+        typer.echo(f"   why: {advice.why}")
+        typer.echo(f"   limited by {advice.limit}")
+
+
+def _draw(front: Front, folder: Path, cost_name: str, latency: str) -> None:
+    from sim.plots.pareto import plot_pareto
+    from sim.plots.style import house_style, new_figure, save_figure
+
+    with house_style():
+        figure = new_figure(4.2)
+        plot_pareto(
+            figure.subplots(),
+            np.array(front.cost),
+            np.array(front.latency_s),
+            np.array(front.on_front, dtype=np.intp),
+            [str(number) for number in range(1, len(front.on_front) + 1)],
+            cost_name=cost_name,
+            latency_name=f"{latency.removesuffix('_s')} (s)",
+        )
+        save_figure(figure, folder / "pareto.png")

@@ -1,0 +1,139 @@
+"""TTFT and TPOT against throughput as load rises."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sim.plots.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    house_style,
+    log_ticks,
+    new_figure,
+    note,
+    plain_numbers,
+    save_figure,
+)
+from sim.run_result import Columns
+
+_COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_PANELS = (
+    ("ttft_mean_s", "TTFT mean (s)", 1.0),
+    ("ttft_p50_s", "TTFT p50 (s)", 1.0),
+    ("ttft_p99_s", "TTFT p99 (s)", 1.0),
+    ("tpot_mean_s", "TPOT mean (ms)", 1e3),
+)
+_X = "output_tokens_per_s_per_gpu"
+
+
+def plot_curve(
+    ax: Axes,
+    lines: Mapping[str, Columns],
+    metric: str,
+    *,
+    scale: float = 1.0,
+    limit: float | None = None,
+    measured: Columns | None = None,
+) -> None:
+    """One metric against output tokens a second a GPU: a line a configuration.
+
+    Hollow markers: saturated, the value grows with the length of the trace. A ring: the knee. The
+    dashed line: `limit`, in the metric's own unit before `scale`. Crosses: measured points.
+    """
+    for index, (label, columns) in enumerate(lines.items()):
+        colour, marker = _COLOURS[index % 6], _MARKERS[index % 6]
+        x, y = columns[_X], scale * columns[metric]
+        ax.plot(x, y, color=colour, linewidth=1.3, label="_")
+        full = ~columns["is_saturated"]
+        ax.plot(x[full], y[full], marker, color=colour, markersize=5, label=label)
+        hollow = columns["is_saturated"]
+        ax.plot(x[hollow], y[hollow], marker, color=colour, markersize=5.5, mfc="white", label="_")
+        at = columns["is_knee"]
+        ax.plot(x[at], y[at], "o", color=INK, markersize=11, mfc="none", mew=1.3, label="_")
+    if measured is not None and metric in measured:
+        ax.plot(measured[_X], scale * measured[metric], "x", color=INK, mew=1.6, label="measured")
+    ax.set_yscale("log")
+    if limit is not None:
+        ax.axhline(scale * limit, color=INK, linewidth=1, linestyle="--")
+        ax.text(0.995, scale * limit, "SLO ", transform=ax.get_yaxis_transform(), ha="right",
+                va="bottom", fontsize=9, color=INK)  # fmt: skip
+    _fit_ticks(ax)
+    ax.set_xlim(left=0)
+    plain_numbers(ax.xaxis)
+
+
+def _fit_ticks(ax: Axes) -> None:
+    low, high = ax.get_ylim()
+    if high / low < 4:
+        ax.set_ylim(low / 1.3, high * 1.3)
+    log_ticks(ax.yaxis)
+
+
+def curve_figure(
+    lines: Mapping[str, Columns],
+    *,
+    ttft_limit_s: float | None = None,
+    tpot_limit_s: float | None = None,
+    measured: Columns | None = None,
+    notes: Sequence[str] = (),
+) -> Figure:
+    """TTFT mean, p50 and p99 and TPOT, on one throughput axis; requests a second along the top."""
+    figure = new_figure(6.6)
+    axes = figure.subplots(2, 2, sharex=True)
+    for ax, (metric, label, scale) in zip(axes.flat, _PANELS, strict=True):
+        limit = tpot_limit_s if metric.startswith("tpot") else ttft_limit_s
+        plot_curve(ax, lines, metric, scale=scale, limit=limit, measured=measured)
+        ax.set_ylabel(label)
+    for ax in axes[0]:
+        _requests_axis(ax, lines)
+    for ax in axes[1]:
+        ax.set_xlabel("output tokens / s / GPU")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    columns = 1 if max(map(len, labels), default=0) > 40 else 2
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
+    note(figure, ["hollow: saturated; ring: knee (largest throughput / mean TTFT)", *notes])
+    return figure
+
+
+def _requests_axis(ax: Axes, lines: Mapping[str, Columns]) -> None:
+    """Requests a second a GPU, by the mean output length of all points."""
+    ratios = [c[_X] / c["requests_per_s_per_gpu"] for c in lines.values()]
+    known = np.concatenate(ratios) if ratios else np.empty(0)
+    known = known[np.isfinite(known) & (known > 0)]
+    if not len(known):
+        return
+    length = float(np.median(known))
+
+    def to_requests(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        return np.asarray(x, dtype=np.float64) / length
+
+    def to_tokens(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        return np.asarray(x, dtype=np.float64) * length
+
+    top = ax.secondary_xaxis("top", functions=(to_requests, to_tokens))
+    top.set_xlabel("requests / s / GPU", fontsize=9.5)
+    top.tick_params(labelsize=9)
+    top.spines["top"].set_visible(True)
+    top.spines["top"].set_color(FAINT)
+    plain_numbers(top.xaxis)
+
+
+def save_curve(figure: Figure, folder: Path) -> list[Path]:
+    """Write curve.png and curve.pdf, the same bytes for the same figure."""
+    with house_style():
+        save_figure(figure, folder / "curve.png")
+        figure.savefig(
+            folder / "curve.pdf", metadata={"Creator": None, "Producer": None, "CreationDate": None}
+        )
+    return [folder / "curve.png", folder / "curve.pdf"]

@@ -1,0 +1,5 @@
+"""One self-contained HTML page about a folder: of a run, a sweep or a comparison."""
+
+from sim.report.page import write_report
+
+__all__ = ["write_report"]

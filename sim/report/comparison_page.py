@@ -1,0 +1,67 @@
+"""The page of a comparison."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sim.errors import ResultError
+from sim.report import html
+
+
+def comparison_page(folder: Path) -> str:
+    """The page: verdicts in words, effects by metric and group, wins, both studies."""
+    found = _read(folder / "compare.json")
+    try:
+        parts = _parts(found)
+    except (KeyError, TypeError) as error:
+        raise ResultError(f"{folder / 'compare.json'}: is not whole ({error})") from error
+    drawing = folder / "compare.png"
+    if drawing.is_file():
+        parts.insert(2, html.picture(drawing.read_bytes(), "changes with their intervals"))
+    return html.page(
+        f"{found['a']} against {found['b']}", "A against B, on the same requests", parts
+    )
+
+
+def _parts(found: dict[str, Any]) -> list[str]:
+    names = (
+        "metric",
+        "group",
+        "a",
+        "b",
+        "change",
+        "low",
+        "high",
+        "verdict",
+        "method",
+        "seeds_needed",
+    )
+    effects = [[row[name] for name in names] for row in found["effects"]]
+    wins = [[w["group"], w["requests"], w["faster"], w["slower"]] for w in found["wins"]]
+    verdicts = "".join(f"<li>{html.text(sentence)}</li>" for sentence in found["sentences"])
+    configs = [
+        html.folded(f"study {name.upper()}", yaml.safe_dump(config, sort_keys=False))
+        for name, config in found["configs"].items()
+    ]
+    return [
+        html.warnings(found["notes"]),
+        html.heading("Verdicts") + f"<ul>{verdicts}</ul>",
+        html.heading("Effects (changes are shares of A where both are positive)"),
+        html.table(names, effects),
+        html.heading("Requests faster and slower in B (E2E, by more than 1 %)"),
+        html.table(("group", "requests", "share faster", "share slower"), wins),
+        html.heading("How it was made"),
+        *configs,
+    ]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path}: can't be read as JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ResultError(f"{path}: expected keys and values, got {type(found).__name__}")
+    return found

@@ -1,0 +1,126 @@
+"""The page of a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sim import result as run_folder
+from sim.metrics import meaning
+from sim.report import html
+from sim.run_result import RunResult
+from sim.study.limits import limit_shares
+from sim.study.steady import kept_window, steadiness
+from sim.summary_table import fact_rows
+
+_LATENCIES = (
+    ("ttft_s", "TTFT"),
+    ("tpot_s", "TPOT, a request"),
+    ("itl_s", "ITL, pooled"),
+    ("e2e_s", "E2E"),
+    ("queue_time_s", "Queue time"),
+)
+_STATS = ("count", "mean", "p50", "p90", "p95", "p99", "max")
+_SLOWEST = 25
+
+
+def run_page(folder: Path) -> str:
+    """The page: warnings, latencies, facts, plots, the slowest requests, config."""
+    run = run_folder.load(folder)
+    summary = run_folder.read_summary(folder)
+    parts = [
+        html.warnings(run_warnings(run, summary)),
+        html.heading("Latency of finished requests (s)"),
+        html.table(("", *_STATS), _latency_rows(summary)),
+    ]
+    for name, rows in fact_rows(summary):
+        parts += [html.heading(name), html.facts(rows)]
+    parts += [html.heading("What requests waited for"), html.facts(_limit_rows(run))]
+    parts += _plots(folder, run)
+    parts += [html.heading("Slowest requests by E2E"), _slowest(run)]
+    parts += [html.heading("How it was made"), html.folded("config.yaml", _config(folder))]
+    parts.append(html.folded("what each figure means", _meanings()))
+    return html.page(str(run.config.get("name", folder.name)), f"Run folder {folder.name}", parts)
+
+
+def run_warnings(run: RunResult, summary: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before he believes a figure."""
+    info, counts = run.info, summary["requests"]
+    sentences = ["PARTIAL: the run was stopped before its end"] if info.partial else []
+    if not info.cost.get("calibrated"):
+        sentences.append(f"Not calibrated: step times are {info.cost.get('label', 'not measured')}")
+    sentences += [warning[0].upper() + warning[1:] for warning in info.warnings if warning]
+    for state in ("rejected", "aborted", "unfinished"):
+        count = counts[f"{state}_requests"]
+        if count:
+            sentences.append(f"{count:,} requests {state}; they are in no latency")
+    if len(run.requests["state"]):
+        judged = steadiness(run.requests, kept_window(run.requests, None))
+        sentences += [f"Not steady: {reason}" for reason in judged.reasons]
+    return sentences
+
+
+def _latency_rows(summary: Mapping[str, Any]) -> list[list[Any]]:
+    return [
+        [label, *(summary["latency"][key][stat] for stat in _STATS)] for key, label in _LATENCIES
+    ]
+
+
+def _limit_rows(run: RunResult) -> list[tuple[str, str]]:
+    shares = limit_shares(run.steps, run.info.replicas)
+    names = {
+        "none": "nothing waits",
+        "budget": "the token budget",
+        "kv": "KV blocks",
+        "seqs": "the number of sequences",
+    }
+    return [
+        (
+            name,
+            "-"
+            if (share := shares[f"{key}_share"]) is None
+            else f"{100 * share:.1f} % of busy time",
+        )
+        for key, name in names.items()
+    ]
+
+
+def _plots(folder: Path, run: RunResult) -> list[str]:
+    """The folder's own plots, or new ones where it has none."""
+    files = sorted((folder / run_folder.PLOTS).glob("*.png"))
+    parts = [html.heading("Plots")]
+    if files:
+        return parts + [html.picture(path.read_bytes(), path.stem) for path in files]
+    import tempfile  # noqa: PLC0415
+
+    from sim.plots import save_run_plots  # noqa: PLC0415 -- matplotlib is slow to import
+
+    with tempfile.TemporaryDirectory() as temporary:
+        drawn = save_run_plots(run, Path(temporary))
+        return parts + [html.picture(path.read_bytes(), path.stem) for path in drawn]
+
+
+def _slowest(run: RunResult) -> str:
+    from sim.metrics import latency_columns  # noqa: PLC0415
+
+    latency = latency_columns(run.requests)
+    known = [i for i in latency["e2e_s"].argsort()[::-1].tolist() if latency["e2e_s"][i] >= 0]
+    plain = ("request_id", "replica", "priority", "num_prompt_tokens", "num_output_tokens",
+             "num_preemptions", "arrival_s")  # fmt: skip
+    rows = [
+        [
+            *(run.requests[name][i].item() for name in plain),
+            *(v[i].item() for v in latency.values()),
+        ]
+        for i in known[:_SLOWEST]
+    ]
+    return html.table((*plain, *latency), rows)
+
+
+def _config(folder: Path) -> str:
+    return (folder / run_folder.CONFIG).read_text(encoding="utf-8")
+
+
+def _meanings() -> str:
+    from sim.metrics import GLOSSARY  # noqa: PLC0415
+
+    return "\n".join(f"{path}: {meaning(path)}" for path in GLOSSARY)

@@ -1,0 +1,121 @@
+"""The page of a sweep."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.report import html
+from sim.report.figures import figure_bytes
+from sim.result import read_config
+from sim.study.sweep_folder import PLAN, read_table
+
+_COLUMNS = {
+    "status": "status",
+    "load.arrival_rate_per_s": "requests/s in",
+    "per_gpu.output_tokens_per_s": "tokens/s/GPU",
+    "latency.ttft_s.mean": "TTFT mean (s)",
+    "latency.ttft_s.p99": "TTFT p99 (s)",
+    "latency.tpot_s.mean": "TPOT mean (s)",
+    "latency.e2e_s.p99": "E2E p99 (s)",
+    "goodput.good_share_of_arrived": "good share",
+    "preemption.preemptions": "preemptions",
+    "limits.main": "limited by",
+}
+_HEAT = (("latency.ttft_s.p99", "TTFT p99 (s)"), ("per_gpu.output_tokens_per_s", "tokens/s/GPU"))
+
+
+def sweep_page(folder: Path) -> str:
+    """The page: warnings, a row a point, heat maps of two keys, the plan."""
+    plan = read_config(folder / PLAN)
+    table = read_table(folder)
+    keys = [key for key in plan.get("sweep", {}).get("grid", {}) if key in table.columns]
+    table["status"] = _status(table)
+    names = {**{key: key for key in (*keys, "seed")}, **_COLUMNS}
+    shown = [name for name in names if name in table.columns]
+    rows = [[_plain(value) for value in row] for row in table[shown].itertuples(index=False)]
+    parts = [
+        html.warnings(_warnings(table)),
+        html.heading("Points"),
+        html.table([names[name] for name in shown], rows),
+        *_pictures(folder, table, keys),
+        html.heading("How it was made"),
+        html.folded(PLAN, (folder / PLAN).read_text(encoding="utf-8")),
+    ]
+    subtitle = f"Sweep of {len(table):,} points over {', '.join(keys) or 'seeds'}"
+    return html.page(str(plan.get("name", folder.name)), subtitle, parts)
+
+
+def _status(table: pd.DataFrame) -> list[str]:
+    saturated = _column(table, "load.is_saturated")
+    return [
+        f"failed: {error}" if error else "saturated" if full is True else "ok"
+        for error, full in zip(table["error"].fillna(""), saturated, strict=True)
+    ]
+
+
+def _warnings(table: pd.DataFrame) -> list[str]:
+    sentences = []
+    failed = int((table["error"].fillna("") != "").sum())
+    if failed:
+        sentences.append(f"{failed:,} of {len(table):,} points failed; their rows say why")
+    if not all(value is True for value in _column(table, "run.is_calibrated")):
+        labels = sorted({str(v) for v in _column(table, "run.cost") if isinstance(v, str)})
+        sentences.append(f"Not calibrated: step times are {'; '.join(labels)}")
+    for name, words in (
+        ("load.is_saturated", "are saturated: their latencies grow with the length of the trace"),
+        ("requests.rejected_requests", "rejected requests"),
+    ):
+        count = sum(bool(value) for value in _column(table, name) if not pd.isna(value))
+        if count:
+            sentences.append(f"{count:,} points {words}")
+    unsteady = sum(value is False for value in _column(table, "steady.is_steady"))
+    if unsteady:
+        sentences.append(f"{unsteady:,} points are not steady over the whole run")
+    said = {str(v) for v in _column(table, "run.warnings") if isinstance(v, str) and v}
+    return sentences + sorted(said)[:5]
+
+
+def _column(table: pd.DataFrame, name: str) -> list[Any]:
+    return [_plain(v) for v in table[name]] if name in table.columns else [None] * len(table)
+
+
+def _plain(value: Any) -> Any:
+    """Numpy and pandas scalars as Python ones."""
+    if value is pd.NA:
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _pictures(folder: Path, table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """The curve if there is one, and heat maps where two keys vary."""
+    files = [folder / name for name in ("curve.png", "pareto.png")]
+    parts = [html.picture(path.read_bytes(), path.stem) for path in files if path.is_file()]
+    varying = [key for key in keys if table[key].nunique() > 1]
+    if len(varying) == 2:
+        parts.append(html.picture(_heat_maps(table, varying[0], varying[1]), "heat maps"))
+    return [html.heading("Plots"), *parts] if parts else []
+
+
+def _heat_maps(table: pd.DataFrame, y_key: str, x_key: str) -> bytes:
+    from sim.plots.heat_map import plot_heat_map  # noqa: PLC0415 -- matplotlib is slow to import
+    from sim.plots.style import house_style, new_figure  # noqa: PLC0415
+
+    known = [(path, name) for path, name in _HEAT if path in table.columns]
+    with house_style():
+        figure = new_figure(3.6, 10.5)
+        axes = figure.subplots(1, max(len(known), 1), squeeze=False)[0]
+        for ax, (path, name) in zip(axes, known, strict=True):
+            cells = table.pivot_table(
+                index=y_key, columns=x_key, values=path, aggfunc="mean", dropna=False
+            )
+            values = cells.to_numpy(dtype=np.float64)
+            x_values, y_values = _labels(cells.columns), _labels(cells.index)
+            plot_heat_map(ax, values, x_values, y_values, x_name=x_key, y_name=y_key, name=name)
+        return figure_bytes(figure)
+
+
+def _labels(index: "pd.Index[Any]") -> list[str]:
+    return [f"{value:g}" if isinstance(value, float) else str(value) for value in index]

@@ -1,0 +1,130 @@
+"""The few settings worth choosing among those of a sweep, why, and what limits each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.study.pareto import pareto_front
+from sim.study.plan import Plan
+from sim.study.row import Row
+
+_LIMITS = {
+    "budget": "the token budget: requests wait while batches are full; raise "
+    "engine.max_num_batched_tokens",
+    "kv": "the KV pool: requests wait for blocks; more memory, a shorter max_model_len or more "
+    "GPUs a replica",
+    "seqs": "the number of sequences: requests wait while as many run as may; raise "
+    "engine.max_num_seqs",
+    "compute": "the GPU itself: replicas are busy all the time and no setting holds requests back",
+    "none": "the load: replicas have time to spare",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A setting on the front. `cost` in the unit of the search, `latency_s` its latency.
+
+    `why` and `limit` are sentences; `values` is the whole study to run.
+    """
+
+    label: str
+    cost: float
+    latency_s: float
+    why: str
+    limit: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """All settings of a sweep (means over seeds) with the rows on the front."""
+
+    labels: tuple[str, ...]
+    cost: tuple[float, ...]
+    latency_s: tuple[float, ...]
+    on_front: tuple[int, ...]
+
+
+def advise(
+    plan: Plan,
+    rows: Sequence[Row],
+    latency: str = "latency.ttft_s.p99",
+    prices: Mapping[str, float] | None = None,
+) -> tuple[list[Advice], Front]:
+    """Settings that no other one beats in both cost and latency, by rising cost.
+
+    Cost is dollars (with prices of the GPUs; else GPU hours) for a million output tokens. Settings
+    whose backlog grows, that are not run to the end or that refuse requests are not advised.
+    """
+    groups = _by_setting(plan, rows)
+    priced = [_cost(plan, group, prices or {}) for group in groups.values()]
+    cost = [c if _is_usable(g) else np.nan for c, g in zip(priced, groups.values(), strict=True)]
+    latencies = [_mean(group, latency) for group in groups.values()]
+    front = [int(row) for row in pareto_front(cost, latencies)]
+    labels = list(groups)
+    advices = [
+        Advice(
+            labels[row],
+            cost[row],
+            latencies[row],
+            _why(place, front, cost, latencies),
+            _LIMITS[str(groups[labels[row]][0]["limits.main"])],
+            _study(plan, groups[labels[row]][0]),
+        )
+        for place, row in enumerate(front)
+    ]
+    return advices, Front(tuple(labels), tuple(cost), tuple(latencies), tuple(front))
+
+
+def _by_setting(plan: Plan, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if not row.get("error"):
+            label = ", ".join(f"{key} {row[key]}" for key in plan.keys if key in row)
+            groups.setdefault(label, []).append(row)
+    return groups
+
+
+def _is_usable(group: Sequence[Row]) -> bool:
+    lost = ("requests.rejected_requests", "requests.unfinished_requests")
+    return not any(row["load.is_saturated"] or sum(row[name] for name in lost) > 0 for row in group)
+
+
+def _cost(plan: Plan, group: Sequence[Row], prices: Mapping[str, float]) -> float:
+    """GPU hours, or dollars, for a million output tokens."""
+    rate = _mean(group, "per_gpu.output_tokens_per_s")
+    if not rate > 0:
+        return float("nan")
+    hardware = str(group[0].get("hardware", plan.base.get("hardware", "")))
+    return 1e6 / rate / 3600 * _price_of(hardware, prices)
+
+
+def _price_of(hardware: str, prices: Mapping[str, float]) -> float:
+    from calibration import load_gpu  # noqa: PLC0415
+
+    return prices.get(load_gpu(hardware).name, 1.0) if prices else 1.0
+
+
+def _mean(group: Sequence[Row], path: str) -> float:
+    values = [row[path] for row in group if row.get(path) is not None]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _why(place: int, front: Sequence[int], cost: Sequence[float], latency: Sequence[float]) -> str:
+    if len(front) == 1:
+        return "the cheapest and the fastest of all"
+    here = front[place]
+    if place == 0:
+        return "the cheapest of all"
+    cheaper = front[place - 1]
+    faster, dearer = latency[cheaper] / latency[here], cost[here] / cost[cheaper]
+    trade = f"{faster:.2g} times as fast as the next cheaper one for {dearer:.2g} times its cost"
+    return f"the fastest of all: {trade}" if place == len(front) - 1 else trade
+
+
+def _study(plan: Plan, row: Row) -> dict[str, Any]:
+    points = plan.points()
+    file = points[int(row["point"])].file
+    return file.model_dump(exclude_none=True, exclude={"provenance"})

@@ -1,0 +1,122 @@
+"""One run of a study judged by the limits of its service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.config import Override, ResolvedStudy, resolve_study
+from sim.errors import StudyError
+from sim.metrics import e2e_s, finished_values
+from sim.run_result import RunResult
+from sim.simulation import simulate
+from sim.study.limits import limit_shares, main_limit
+from sim.study.scaled_cost import with_step_times
+from sim.study.slo import Limit
+from sim.study.steady import kept_window, steadiness
+
+_ALONE = 0.05  # requests in the system, on average
+POISSON = "trace.poisson_rate_per_s"
+SCALE = "trace.rate_scale"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one run said.
+
+    `value` is the rate (or count) probed; `measured` the metric of each limit, in their order;
+    `is_saturated`: the backlog grows without end. `num_in_system` is the arrival rate times the
+    mean E2E (Little). `main_limit`: what requests waited for.
+    """
+
+    value: float
+    arrival_rate_per_s: float
+    num_requests: int
+    measured: tuple[float | None, ...]
+    is_met: tuple[bool, ...]
+    is_saturated: bool
+    num_in_system: float
+    is_at_once: bool
+    main_limit: str
+    num_unfinished: int
+    num_rejected: int
+
+    @property
+    def is_ok(self) -> bool:
+        """All limits hold, the backlog does not grow, and nothing is left over."""
+        return all(self.is_met) and not self.is_saturated and not self.num_unfinished
+
+    @property
+    def is_alone(self) -> bool:
+        """Requests hardly ever meet."""
+        return self.num_in_system < _ALONE
+
+    def line(self, limits: tuple[Limit, ...]) -> str:
+        """The probe in one line."""
+        values = [
+            f"{limit.metric} {'-' if value is None else format(value, '.4g')}"
+            for limit, value in zip(limits, self.measured, strict=True)
+        ]
+        state = "meets" if self.is_ok else "OVERLOAD" if self.is_saturated else "misses"
+        rate = f"{self.arrival_rate_per_s:.4g} requests/s"
+        return f"{rate}: {', '.join(values)}: {state}, limited by {self.main_limit}"
+
+
+def judge(
+    value: float, study: ResolvedStudy, limits: tuple[Limit, ...], step_time_factor: float = 1.0
+) -> Probe:
+    """Run a study and judge it."""
+    return judged(value, study, simulate(with_step_times(study, step_time_factor)), limits)
+
+
+def judged(
+    value: float, study: ResolvedStudy, result: RunResult, limits: tuple[Limit, ...]
+) -> Probe:
+    """Judge a run that is there."""
+    requests = result.requests
+    measured = tuple(limit.measure(requests, study.slo) for limit in limits)
+    met = tuple(limit.is_met(m) for limit, m in zip(limits, measured, strict=True))
+    span_s = float(requests["arrival_s"].max() - requests["arrival_s"].min())
+    rate = (len(requests["state"]) - 1) / span_s if span_s > 0 else float("inf")
+    whole_s = finished_values(requests, e2e_s(requests))
+    mean_s = float(whole_s.mean()) if len(whole_s) else 0.0
+    queue = steadiness(requests, kept_window(requests, None)).backlog
+    shares = limit_shares(result.steps, result.info.replicas)
+    return Probe(
+        value=value,
+        arrival_rate_per_s=rate,
+        num_requests=len(requests["state"]),
+        measured=measured,
+        is_met=met,
+        is_saturated=bool(queue and queue.is_growing),
+        num_in_system=rate * mean_s if mean_s else 0.0,
+        is_at_once=not len(whole_s) or span_s < float(np.min(whole_s)),
+        main_limit=main_limit(shares, 1.0),
+        num_unfinished=int((requests["state"] == "unfinished").sum()),
+        num_rejected=int((requests["state"] == "rejected").sum()),
+    )
+
+
+def rate_key(values: Mapping[str, Any]) -> str:
+    """The key that sets a study's arrival rate.
+
+    Raises:
+        StudyError: a closed load, whose rate follows from its clients.
+    """
+    load = values.get("load")
+    if isinstance(load, Mapping) and load.get("mode") == "closed":
+        raise StudyError("load.mode: a closed load has no arrival rate; capacity needs mode: open")
+    trace = values.get("trace")
+    has_poisson = isinstance(trace, Mapping) and trace.get("poisson_rate_per_s") is not None
+    return POISSON if has_poisson else SCALE
+
+
+def at_value(
+    values: Mapping[str, Any], key: str, value: float | int, seed: int | None = None
+) -> ResolvedStudy:
+    """The study with one key (and the seed) set."""
+    overrides = [Override(key, value, f"{key} = {value:g}")]
+    if seed is not None:
+        overrides.append(Override("seed", seed, f"seed = {seed}"))
+    return resolve_study(values, "the study", overrides)
