@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sim.cli.measured_app import add_measured_commands
+from sim.cli.study_app import add_study_commands
 from sim.cli.trace_app import add_trace_commands
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -24,6 +25,7 @@ conformance_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(conformance_app, name="conformance")
+add_study_commands(app)
 
 
 add_measured_commands(app)
