@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -221,14 +220,15 @@ class LeapReplica(Replica):
         scheduler = self.scheduler
         size = scheduler.group.size
         first_context_tokens = scheduler.group.context_tokens + size
-        used = self._blocks_used(num_steps)
+        num_blocks_before = scheduler.ledger.num_used_blocks
+        cycle = scheduler.group.cycle_of_blocks()
         last = scheduler.leap(num_steps)
         self._last_end_s = float(leap.ends[num_steps - 1])
         ended: list[EngineCoreOutput] = []
         if self._in_flight:
             # The batch before the leap comes out first; the leap's last one stays on its way.
             self._update(self._in_flight.popleft(), float(leap.decisions[1]))
-            self._in_flight.append(self._last_batch(leap, num_steps, last, used[-1]))
+            self._in_flight.append(self._last_batch(leap, num_steps, last))
             num_done = num_steps - 1
             known_s = leap.decisions[2 : num_steps + 1]
         else:
@@ -245,7 +245,8 @@ class LeapReplica(Replica):
                 len(ended),
                 leap.starts[:num_done],
                 known_s,
-                used[:num_done],
+                num_blocks_before,
+                cycle,
             )
             self._record_leap(row, ended)
 
@@ -259,9 +260,7 @@ class LeapReplica(Replica):
             self.requests[result.request_id].last_token_s = self._last_result_s
         self._end(ended)
 
-    def _last_batch(
-        self, leap: _Leap, num_steps: int, step: LeapStep, kv_blocks_used: int
-    ) -> LeapBatch:
+    def _last_batch(self, leap: _Leap, num_steps: int, step: LeapStep) -> LeapBatch:
         size = step.num_decodes
         batch = Batch(
             step.output,
@@ -271,19 +270,10 @@ class LeapReplica(Replica):
             float(leap.ends[num_steps - 1]),
             size,
             leap.num_waiting,
-            kv_blocks_used,
+            self.scheduler.ledger.num_used_blocks,
             0,
         )
         return _with_step(batch, step)
-
-    def _blocks_used(self, num_steps: int) -> list[int]:
-        """KV blocks in use after each of the next steps is scheduled."""
-        group = self.scheduler.group
-        steps = range(group.step, group.step + num_steps)
-        used = accumulate(
-            map(group.blocks_needed, steps), initial=self.scheduler.ledger.num_used_blocks
-        )
-        return list(used)[1:]
 
 
 def _with_step(batch: Batch, step: LeapStep) -> LeapBatch:

@@ -8,7 +8,6 @@ and the run folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from sim.run_result import Columns
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 REQUEST_COLUMNS: dict[str, Any] = {
     "request_id": np.int64,
@@ -115,7 +115,8 @@ class LeapRow(NamedTuple):
     """Steps in which `num_requests` running requests got one token each, and nothing else happened.
 
     `first_step` is the number of the first, `context_tokens` the KV entries read in it;
-    `num_finished` requests ended with the last. The sequences have one element a step.
+    `num_finished` requests ended with the last. The instants have one element a step. Before the
+    leap `num_blocks_before` KV blocks were in use; step i takes `block_cycle[i % block_size]` more.
     """
 
     replica: int
@@ -126,7 +127,8 @@ class LeapRow(NamedTuple):
     num_finished: int
     starts_s: FloatArray
     ends_s: FloatArray
-    kv_blocks_used: Sequence[int]
+    num_blocks_before: int
+    block_cycle: Sequence[int]
 
 
 class StepTable(Table):
@@ -156,7 +158,7 @@ class StepTable(Table):
 def _spell_out(leaps: list[LeapRow]) -> Columns:
     """Leaps as one row a step."""
     fields = list(zip(*leaps, strict=True))
-    starts, ends, used = fields[6:]
+    starts, ends, blocks_before, cycles = fields[6:]
     counts = np.array([len(leap_ends) for leap_ends in ends])
     lasts = np.cumsum(counts) - 1
     index = np.arange(lasts[-1] + 1) - np.repeat(lasts + 1 - counts, counts)
@@ -176,7 +178,7 @@ def _spell_out(leaps: list[LeapRow]) -> Columns:
         "decode_context_tokens": context + index * size,
         "num_running": size,
         "num_waiting": waiting,
-        "kv_blocks_used": np.fromiter(chain.from_iterable(used), np.int64, len(index)),
+        "kv_blocks_used": _blocks_used(blocks_before, cycles, index, counts),
         "num_emitted": size,
         "num_first_tokens": none,
         "num_gaps": size,
@@ -185,6 +187,21 @@ def _spell_out(leaps: list[LeapRow]) -> Columns:
         "num_cached_tokens": none,
     }
     return {name: columns[name].astype(dtype) for name, dtype in STEP_COLUMNS.items()}
+
+
+def _blocks_used(
+    blocks_before: Sequence[int],
+    cycles: Sequence[Sequence[int]],
+    index: IntArray,
+    counts: IntArray,
+) -> IntArray:
+    """Blocks in use after each step: those before its leap, and what the leap took up to it."""
+    within = np.cumsum(np.array(cycles), axis=1)
+    leap = np.repeat(np.arange(len(counts)), counts)
+    num_cycles, place = np.divmod(index, within.shape[1])
+    used: IntArray = np.array(blocks_before)[leap] + num_cycles * within[leap, -1]
+    used += within[leap, place]
+    return used
 
 
 class Records:

@@ -48,7 +48,7 @@ class DecodeGroup:
 
     def join(self, request: Request, num_steps: int) -> None:
         """Let a request take part in the next `num_steps` (>= 1) steps."""
-        phase = (request.num_computed_tokens - self.step) % self.block_size
+        phase = (self.step - request.num_computed_tokens) % self.block_size
         member = Member(request, self.step, self.step + num_steps - 1, phase)
         self.members[request.request_id] = member
         heappush(self._ends, (member.last_step, request.admission_index, member))
@@ -64,7 +64,12 @@ class DecodeGroup:
 
     def blocks_needed(self, step: int) -> int:
         """Blocks that the members of step `step` need for its tokens, if all are in it."""
-        return self._phases[-step % self.block_size]
+        return self._phases[step % self.block_size]
+
+    def cycle_of_blocks(self) -> list[int]:
+        """Blocks needed in each of the next `block_size` steps; then it begins again."""
+        first = self.step % self.block_size
+        return self._phases[first:] + self._phases[:first]
 
     def max_steps_within(self, num_blocks: int, limit: int) -> int:
         """How many steps, at most `limit`, the group can take with `num_blocks` blocks."""

@@ -142,7 +142,12 @@ class LeapScheduler(Scheduler):
         """
         if self._in_flight and self._in_flight[0] is step:
             self._in_flight.popleft()
-        results = self._process_output(step.output, dict.fromkeys(step.output.sampling_req_ids, 1))
+        output = step.output
+        results = (
+            self._process_output(output, dict.fromkeys(output.sampling_req_ids, 1))
+            if output.num_scheduled_tokens
+            else []
+        )
         ended = self._end_members(step.index)
         stopped = [result for result in results if result.finish_reason is not None]
         if stopped or ended:
@@ -209,10 +214,8 @@ class LeapScheduler(Scheduler):
 
     def blocks_for(self, num_steps: int) -> int:
         """Blocks that the group takes in its next steps."""
-        group = self.group
-        cycles, rest = divmod(num_steps, group.block_size)
-        last = range(group.step, group.step + rest)
-        return cycles * group.size + sum(group.blocks_needed(step) for step in last)
+        cycles, rest = divmod(num_steps, self.group.block_size)
+        return cycles * self.group.size + sum(self.group.cycle_of_blocks()[:rest])
 
     @property
     def _num_processed(self) -> int:
