@@ -31,16 +31,18 @@ class GemmTable:
         """Return the times over m of a product with n outputs and k inputs.
 
         Bilinear in (n, k): exact for time = a + b n + c k + d n k, which covers work and traffic
-        of a product; beyond the grid the last plane goes on.
+        of a product. Beyond the grid (a vocabulary) times are in proportion: the product could be
+        cut into parts of the largest measured size.
 
         Raises:
             UnmeasuredError: too few measured points around (n, k).
         """
-        i, share_n = _cell(self.n, n)
-        j, share_k = _cell(self.k, k)
+        beyond = max(n / self.n[-1], 1.0) * max(k / self.k[-1], 1.0)
+        i, share_n = _cell(self.n, min(n, self.n[-1]))
+        j, share_k = _cell(self.k, min(k, self.k[-1]))
         low = _between(self.time_us[:, i, j], self.time_us[:, i + 1, j], share_n)
         high = _between(self.time_us[:, i, j + 1], self.time_us[:, i + 1, j + 1], share_n)
-        times = _between(low, high, share_k)
+        times = beyond * _between(low, high, share_k)
         known = np.isfinite(times)
         if int(known.sum()) < _MIN_POINTS:
             raise UnmeasuredError(

@@ -73,7 +73,6 @@ _PARTS = {
     "context_attention": ("attention", "context_attention_perf.parquet"),
     "generation_attention": ("attention", "generation_attention_perf.parquet"),
     "all_reduce": ("comm", "custom_allreduce_perf.parquet"),
-    "moe": ("moe", "moe_perf.parquet"),
 }
 
 

@@ -54,6 +54,21 @@ def profile_document() -> dict[str, Any]:
     }
 
 
+def second_document() -> dict[str, Any]:
+    """The same in schema version 2: mixed batches of their own, and one launch a step."""
+    document = profile_document()
+    document["schema_version"] = 2
+    document["attention_launch_us"] = 8.0
+    document["max_decode_context_tokens"] = 256 * 32768
+    document["tables"]["decode_beside_chunks"] = {
+        "new_tokens": NEW,
+        "num_decodes": BATCHES,
+        "mean_context": CONTEXTS,
+        "time_us": [[[50.0 + 0.03 * b * c for c in CONTEXTS] for b in BATCHES] for _ in NEW],
+    }
+    return document
+
+
 def every_cost_model() -> dict[str, CostModel]:
     """One or more of each kind."""
     llama, h100 = load_model("llama-3.1-8b"), load_gpu("h100")
@@ -66,4 +81,5 @@ def every_cost_model() -> dict[str, CostModel]:
         ),
         "roofline-mha-like-l4": RooflineCost(load_model("llama-3.2-1b"), load_gpu("l4")),
         "profile": ProfileCost(parse_profile(profile_document(), "profile.json")),
+        "profile-2": ProfileCost(parse_profile(second_document(), "profile.json")),
     }
