@@ -7,7 +7,7 @@ from traces.errors import TraceError, did_you_mean, listed
 TICKS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 _FEWEST_ROWS = 10
-_FASTEST_PER_S = 1_000.0  # the busiest public traces have some tens of requests a second
+_FASTEST_PER_S = 200.0  # the busiest public traces have some tens of requests a second
 _SLOWEST_PER_S = 0.005
 _LONGEST_S = 2 * 86_400.0
 
@@ -23,7 +23,7 @@ def check_unit(unit: str) -> str:
 def unit_suspicion(num_rows: int, span_ticks: float, unit: str) -> str | None:
     """A sentence if the rate of requests says that times are not in `unit`; None if it doesn't.
 
-    Suspected: over 1,000 requests a second (a unit too fine), or under one in 200 s over days (a
+    Suspected: over 200 requests a second (a unit too fine), or under one in 200 s over days (a
     unit too coarse), where the neighbouring unit gives an ordinary rate.
     """
     if num_rows < _FEWEST_ROWS or span_ticks <= 0:

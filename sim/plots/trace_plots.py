@@ -31,7 +31,8 @@ def save_trace_plot(info: TraceInfo, path: Path) -> None:
         plot_rate(rate, info.minutes)
         plot_lengths(lengths, info)
         plot_hits(hits, info)
-        note(figure, [f"{info.num_requests:,} requests", info.reading.describe()])
+        name = Path(info.reading.name).name
+        note(figure, [f"{info.num_requests:,} requests of {name} ({info.reading.format.name})"])
         save_figure(figure, path)
 
 
@@ -65,13 +66,13 @@ def plot_lengths(ax: Axes, info: TraceInfo) -> None:
 
 def plot_hits(ax: Axes, info: TraceInfo) -> None:
     """Ideal hit share by pool size, and that of a pool without bounds."""
-    ax.set_xlabel("pool (tokens)")
+    ax.set_xlabel("pool (million tokens)")
     ax.set_ylabel("ideal prefix hits")
     if info.pools is None:
         say_empty(ax, "no prompt says what it shares")
         return
     total = info.pools.num_prompt_tokens
-    sizes = [count.pool_tokens or 0 for count in info.pools.bounded]
+    sizes = [(count.pool_tokens or 0) / 1e6 for count in info.pools.bounded]
     shares = [count.hit_tokens / total for count in info.pools.bounded]
     ax.plot(sizes, shares, "o-", color=GREEN, markersize=4, label="least recently used goes")
     ax.axhline(info.pools.unbounded.hit_tokens / total, color=BLUE, label="unbounded")

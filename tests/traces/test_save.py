@@ -100,7 +100,10 @@ def test_existing_file_is_not_overwritten_in_silence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("t.csv", "headway-csv can't hold prompt segments"), ("t.parquet", "text and integer segment ids")],
+    [
+        ("t.csv", "headway-csv can't hold prompt segments"),
+        ("t.parquet", "text and integer segment ids"),
+    ],
 )
 def test_what_would_be_lost_is_refused(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(TraceError, match=words):
