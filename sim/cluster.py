@@ -7,7 +7,7 @@ from typing import Any
 
 from simpy.events import Event
 
-from policies import RequestSnapshot, Router, check_choice
+from policies import RequestSnapshot, Router, can_leap, check_choice, make_queue_policy
 from sim.admission import Admission
 from sim.config import ClosedLoad, ResolvedStudy, SessionLoad
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
@@ -17,7 +17,9 @@ from sim.engine import HostOverhead, Replica
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.leap import LeapReplica
 from sim.live_view import LiveReplicaView
+from sim.queue_policies import PolicySchedulerFactory, predicted_lengths
 from sim.records import Records
+from sim.rng import Streams
 from sim.scheduler.async_scheduler import create_scheduler
 from sim.scheduler.leap_scheduler import create_leap_scheduler
 from sim.sessions import SessionLoop
@@ -36,9 +38,21 @@ def _makers(engine: EngineConfig) -> tuple[type[Replica], Callable[..., Any]]:
     if engine.scheduler_class != OUR_SCHEDULER:
         return Replica, VllmSchedulerFactory(engine.scheduler_class)
     # Drafts and adapters are decided request by request: there is nothing to leap over.
-    if engine.leap and engine.drafting is None and not engine.scheduler.max_loras:
+    leap = engine.leap and engine.drafting is None and not engine.scheduler.max_loras
+    if engine.queue_policy is not None:
+        leap = leap and can_leap(make_queue_policy(engine.queue_policy, engine.policy_options))
+        return LeapReplica if leap else Replica, PolicySchedulerFactory(engine, leap=leap)
+    if leap:
         return LeapReplica, create_leap_scheduler
     return Replica, create_scheduler
+
+
+def _predictions(study: ResolvedStudy) -> dict[int, float] | None:
+    """Predicted output lengths by request id; None where nobody asks for them."""
+    if study.engine.queue_policy is None:
+        return None
+    rng = Streams(study.seed).rng("predicted lengths")
+    return predicted_lengths(study.trace, study.engine.predicted_length_error, rng)
 
 
 class Cluster:
@@ -66,6 +80,8 @@ class Cluster:
         host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
         drafting = study.engine.drafting
         drafts = DraftModel(drafting, study.seed) if drafting is not None else None
+        self._ttft_limit_s = study.slo.ttft_s
+        self._predicted = _predictions(study)
         make_replica, make_scheduler = _makers(study.engine)
         self.cost = counted(study.cost_model)
         self.replicas: tuple[Replica, ...] = tuple(
@@ -100,6 +116,7 @@ class Cluster:
             prompt=spec.prompt,
             lora_id=spec.lora_id,
         )
+        self._show_to_policies(request, spec)
         refusal = self._admission.refusal(spec.num_prompt_tokens, spec.num_output_tokens)
         if refusal is not None:
             self._refuse(request, *refusal)
@@ -107,6 +124,13 @@ class Cluster:
         self._choose(request).submit(request)
         self._on_progress()
         return True
+
+    def _show_to_policies(self, request: SimRequest, spec: RequestSpec) -> None:
+        request.tenant = spec.tenant
+        if self._ttft_limit_s is not None:
+            request.deadline_s = request.arrival_time + self._ttft_limit_s
+        if self._predicted is not None:
+            request.predicted_output_tokens = self._predicted[spec.request_id]
 
     def when_ended(self, callback: Callable[[SimRequest], None]) -> None:
         """Call back with every request that finishes."""

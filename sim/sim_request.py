@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 from sim.scheduler.request import Request
@@ -17,13 +17,16 @@ class SimRequest(Request):
     """
 
     __slots__ = (
+        "deadline_s",
         "first_scheduled_s",
         "first_token_s",
         "last_token_s",
         "num_accepted_tokens",
         "num_draft_tokens",
         "num_verifications",
+        "predicted_output_tokens",
         "row_id",
+        "tenant",
     )
 
     def __init__(
@@ -31,6 +34,10 @@ class SimRequest(Request):
     ) -> None:
         super().__init__(request_id, num_prompt_tokens, max_tokens, **options)
         self.row_id = request_id
+        # What queue policies may see beside the rest.
+        self.tenant: str | None = None
+        self.deadline_s = inf
+        self.predicted_output_tokens = 1.0
         self.first_scheduled_s = nan
         self.first_token_s = nan
         self.last_token_s = nan

@@ -23,13 +23,11 @@ class EarliestDeadlinePolicy:
         PolicyError: a limit is not a positive number, or a priority not a whole one.
     """
 
-    def __init__(self, ttft_s: Mapping[int, float] | None = None) -> None:
+    def __init__(self, ttft_s: Mapping[int | str, float] | None = None) -> None:
         if not isinstance(ttft_s, Mapping | None):
             raise PolicyError(f"ttft_s is {ttft_s!r}; it must map priorities to seconds")
-        self._ttft_s = dict(ttft_s or {})
+        self._ttft_s = {_priority(key): limit_s for key, limit_s in (ttft_s or {}).items()}
         for priority, limit_s in self._ttft_s.items():
-            if type(priority) is not int:
-                raise PolicyError(f"ttft_s: priority {priority!r} must be a whole number")
             if type(limit_s) not in (int, float) or not 0 < limit_s < inf:
                 raise PolicyError(f"ttft_s: {limit_s!r} for priority {priority} must be above 0")
 
@@ -39,6 +37,16 @@ class EarliestDeadlinePolicy:
         return (request.deadline_s if limit_s is None else request.arrival_s + limit_s,)
 
 
-def build(ttft_s: Mapping[int, float] | None = None) -> QueuePolicy:
+def _priority(key: int | str) -> int:
+    """A priority given as a number, or as text where keys can't be numbers."""
+    try:
+        if isinstance(key, int | str) and not isinstance(key, bool):
+            return int(key)
+    except ValueError:
+        pass
+    raise PolicyError(f"ttft_s: priority {key!r} must be a whole number")
+
+
+def build(ttft_s: Mapping[int | str, float] | None = None) -> QueuePolicy:
     """Make the policy."""
     return EarliestDeadlinePolicy(ttft_s)

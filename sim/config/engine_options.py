@@ -12,6 +12,7 @@ from sim.config.drafting_options import (
     resolve_drafting,
     scheduler_drafting_options,
 )
+from sim.config.policy_options import resolve_queue_policy, vllm_policy
 from sim.config.resolved import OUR_SCHEDULER, EngineConfig
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
@@ -48,6 +49,9 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         drafting=resolve_drafting(section.speculative_config),
         leap=section.leap and section.scheduler == OUR_SCHEDULER,
         scheduler_class=section.scheduler,
+        queue_policy=resolve_queue_policy(section),
+        policy_options=section.policy_options,
+        predicted_length_error=section.predicted_length_error,
     )
 
 
@@ -59,7 +63,7 @@ def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) ->
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_scheduled_tokens=section.max_num_scheduled_tokens,
         max_model_len=max_model_len,
-        policy=section.scheduling_policy,
+        policy=vllm_policy(section),
         enable_chunked_prefill=section.enable_chunked_prefill,
         long_prefill_token_threshold=section.long_prefill_token_threshold,
         scheduler_reserve_full_isl=section.scheduler_reserve_full_isl,

@@ -10,6 +10,7 @@ from sim.config.cost_options import cost_model_warnings, resolve_cost_model
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override
+from sim.config.policy_options import stepping_warnings
 from sim.config.provenance import provenance, verify
 from sim.config.resolved import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy
 from sim.config.schema import (
@@ -80,6 +81,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
         warnings=(
             *trace.source.warnings,
             *_pool_warnings(engine),
+            *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
         ),
     )

@@ -21,6 +21,9 @@ class EngineConfig:
     seconds of CPU time between two steps: fixed, and for each scheduled request. `drafting` says
     what becomes of drafts where the scheduler asks for them.
     `scheduler_class` is ours, `vllm`, or a class with vLLM's interface as `module:Class`.
+    `queue_policy` is a name for `policies.make_queue_policy`, whose order takes the place of
+    `scheduler.policy`; `predicted_length_error` is the relative error of the output lengths that
+    it is told.
     """
 
     scheduler: SchedulerConfig
@@ -34,6 +37,9 @@ class EngineConfig:
     drafting: Drafting | None = None
     leap: bool = True
     scheduler_class: str = OUR_SCHEDULER
+    queue_policy: str | None = None
+    policy_options: Mapping[str, Any] = field(default_factory=dict)
+    predicted_length_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

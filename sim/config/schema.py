@@ -5,7 +5,7 @@ Engine keys are vLLM's own flag names. A key whose default is None takes its val
 and the GPU when the study is resolved.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -54,13 +54,18 @@ class EngineSection(Section):
     `host_overhead_per_request_s` are the CPU time of a step, fixed and for each scheduled
     request. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's own) or a class
     with its interface as `module:Class`; with the latter two `leap` has no effect.
+    `scheduling_policy` is vLLM's `fcfs` or `priority`, or a queue policy of ours or one's own, made
+    with `policy_options`; `predicted_length_error` is the relative error of the output lengths
+    that such a policy is told.
     """
 
     max_model_len: Count | None = None
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
     max_num_scheduled_tokens: Count | None = None
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduling_policy: Text = "fcfs"
+    policy_options: dict[str, Any] = {}
+    predicted_length_error: NotNegative = 0.0
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = True
     long_prefill_token_threshold: Natural = 0

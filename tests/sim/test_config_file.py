@@ -54,7 +54,6 @@ def refusal(yaml_text: str, *settings: str) -> str:
         ("engine: {gpu_memory_utilization: 1.1}", "out of range; it must be at most 1"),
         ("engine: {num_gpu_blocks: 1}", "1 is out of range; it must be at least 2"),
         ("engine: {enable_prefix_caching: yes}", "'yes' is not true or false"),
-        ("engine: {scheduling_policy: sjf}", "'sjf' is not one of 'fcfs' or 'priority'"),
         ("engine: 3", "engine: 3 is not a mapping of keys"),
         ("trace: azure.csv", "trace: 'azure.csv' is not a mapping of keys"),
         ("cost_model: {kind: rooflin}", "kind 'rooflin' is unknown; did you mean 'roofline'?"),
