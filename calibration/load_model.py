@@ -100,6 +100,11 @@ def _quantised(model: ModelSpec, quantization: str) -> ModelSpec:
     method: Quantization | None = NAMED.get(quantization.lower())
     if method is None:
         raise CalibrationError(unknown_name("quantization", quantization, NAMED))
+    if model.experts is not None:
+        raise CalibrationError(
+            f"quantization {quantization!r} was asked for, but {model.source} has experts;"
+            " they are used in the checkpoint's own format only"
+        )
     if model.quantization is not None and model.quantization.method != method.method:
         raise CalibrationError(
             f"quantization {quantization!r} was asked for, but {model.source}"

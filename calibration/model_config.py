@@ -4,17 +4,19 @@ from typing import Any
 
 from calibration.dtypes import DTYPE_BYTES
 from calibration.errors import CalibrationError
+from calibration.experts import EXPERT_MODEL_TYPES, parse_experts
 from calibration.model_spec import ModelSpec
 from calibration.quantization import Quantization, parse_quantization
 
-SUPPORTED_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+SUPPORTED_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", *EXPERT_MODEL_TYPES)
 
+_EXPERTS = "a mixture of experts"
 _UNSUPPORTED_KEYS = {
     "kv_lora_rank": "multi-head latent attention (MLA)",
-    "num_experts": "a mixture of experts",
-    "num_local_experts": "a mixture of experts",
-    "n_routed_experts": "a mixture of experts",
-    "moe_intermediate_size": "a mixture of experts",
+    "num_experts": _EXPERTS,
+    "num_local_experts": _EXPERTS,
+    "n_routed_experts": _EXPERTS,
+    "moe_intermediate_size": _EXPERTS,
     "ssm_cfg": "state-space (Mamba) layers",
     "mamba_d_state": "state-space (Mamba) layers",
     "state_size": "state-space (Mamba) layers",
@@ -38,7 +40,10 @@ def parse_model_config(config: dict[str, Any], name: str, where: str) -> ModelSp
         CalibrationError: a key is missing or wrong, or the model has a part that is not modelled
             here; the file and the key are named.
     """
-    _refuse_unsupported(config, where)
+    has_experts = config.get("model_type") in EXPERT_MODEL_TYPES
+    experts = parse_experts(config, where) if has_experts else None
+    window, num_window_layers = _windows(config, where)
+    _refuse_unsupported(config, where, has_experts=has_experts)
     hidden_size = _count(config, "hidden_size", where)
     num_heads = _count(config, "num_attention_heads", where)
     num_kv_heads = _count(config, "num_key_value_heads", where, default=num_heads)
@@ -56,7 +61,9 @@ def parse_model_config(config: dict[str, Any], name: str, where: str) -> ModelSp
         num_attention_heads=num_heads,
         num_key_value_heads=num_kv_heads,
         head_dim=_head_dim(config, hidden_size, num_heads, where),
-        intermediate_size=_count(config, "intermediate_size", where),
+        intermediate_size=(
+            experts.intermediate_size if experts else _count(config, "intermediate_size", where)
+        ),
         vocab_size=_count(config, "vocab_size", where),
         max_position_embeddings=_count(config, "max_position_embeddings", where),
         dtype=_dtype(config, where),
@@ -64,19 +71,35 @@ def parse_model_config(config: dict[str, Any], name: str, where: str) -> ModelSp
         has_qkv_bias=has_attention_bias or model_type == "qwen2",
         has_output_bias=has_attention_bias,
         has_mlp_bias=_flag(config, "mlp_bias", where),
-        has_qk_norm=model_type == "qwen3",
-        quantization=_quantization(config, where),
+        has_qk_norm=model_type in ("qwen3", "qwen3_moe"),
+        quantization=None if has_experts else _quantization(config, where),
         source=where,
+        experts=experts,
+        window=window,
+        num_window_layers=num_window_layers,
+        has_attention_sinks=model_type == "gpt_oss",
     )
 
 
-def _refuse_unsupported(config: dict[str, Any], where: str) -> None:
+def _windows(config: dict[str, Any], where: str) -> tuple[int, int]:
+    """Return the window of gpt_oss, and in how many layers it holds; (0, 0) for other models."""
+    if config.get("model_type") != "gpt_oss":
+        return 0, 0
+    layer_types = config.get("layer_types")
+    if not isinstance(layer_types, list):
+        raise CalibrationError(f"{where}: layer_types is {layer_types!r}; it must be a list")
+    return _count(config, "sliding_window", where), layer_types.count("sliding_attention")
+
+
+def _refuse_unsupported(config: dict[str, Any], where: str, *, has_experts: bool) -> None:
     for key, part in _UNSUPPORTED_KEYS.items():
-        if config.get(key):
+        if config.get(key) and not (has_experts and part == _EXPERTS):
             raise CalibrationError(
                 f"{where}: {key} says that the model has {part};"
                 " only dense decoder-only text models with full attention are supported"
             )
+    if config.get("model_type") == "gpt_oss":
+        return
     if _has_sliding_window(config, where):
         raise CalibrationError(
             f"{where}: sliding_window {config.get('sliding_window')} is in use;"

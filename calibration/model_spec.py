@@ -1,9 +1,10 @@
-"""A dense decoder-only text model: its sizes, and what follows from them."""
+"""A decoder-only text model: its sizes, and what follows from them."""
 
 from dataclasses import dataclass
 
 from calibration.dtypes import DTYPE_BYTES
 from calibration.errors import CalibrationError
+from calibration.experts import Experts
 from calibration.quantization import Quantization
 
 
@@ -12,7 +13,9 @@ class ModelSpec:
     """Sizes of a Llama-shaped model (llama, mistral, qwen2, qwen3), with Hugging Face's names.
 
     Each layer is: norm, QKV projection, attention, output projection, norm, gate and up
-    projection, SiLU times gate, down projection.
+    projection, SiLU times gate, down projection. With `experts` (gpt_oss, qwen3_moe) those three
+    are a router's choice of experts; `intermediate_size` is then one expert's. In
+    `num_window_layers` of the layers a token sees the last `window` tokens only.
     """
 
     name: str
@@ -32,6 +35,10 @@ class ModelSpec:
     has_qk_norm: bool = False
     quantization: Quantization | None = None
     source: str = "given"
+    experts: Experts | None = None
+    window: int = 0
+    num_window_layers: int = 0
+    has_attention_sinks: bool = False
 
     @property
     def dtype_bytes(self) -> int:
@@ -40,7 +47,9 @@ class ModelSpec:
 
     @property
     def weight_dtype(self) -> str:
-        """Format of the linear layers: the quantised one, or the model's dtype."""
+        """Format of the linear layers, of experts if there are any: quantised, or the dtype."""
+        if self.experts is not None:
+            return self.experts.weight_dtype
         return self.quantization.weight_dtype if self.quantization else self.dtype
 
     @property
@@ -68,6 +77,8 @@ class ModelSpec:
     @property
     def _layer_linear_parameters(self) -> int:
         attention = self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
+        if self.experts is not None:
+            return attention + self.experts.linear_parameters(self.hidden_size)
         return attention + 3 * self.hidden_size * self.intermediate_size
 
     @property
@@ -76,7 +87,9 @@ class ModelSpec:
         qkv_bias = (self.query_size + 2 * self.kv_size) if self.has_qkv_bias else 0
         output_bias = self.hidden_size if self.has_output_bias else 0
         mlp_bias = (2 * self.intermediate_size + self.hidden_size) if self.has_mlp_bias else 0
-        return norms + qkv_bias + output_bias + mlp_bias
+        sinks = self.num_attention_heads if self.has_attention_sinks else 0
+        router = self.experts.other_parameters(self.hidden_size) if self.experts else 0
+        return norms + qkv_bias + output_bias + mlp_bias + sinks + router
 
     def check_tensor_parallel(self, tensor_parallel_size: int) -> None:
         """Check that the model can be split over `tensor_parallel_size` GPUs, as vLLM splits it.
@@ -103,8 +116,13 @@ class ModelSpec:
         tp = tensor_parallel_size
         kv = self.kv_heads_per_rank(tp) * self.head_dim
         attention = self.hidden_size * (2 * self.query_size / tp + 2 * kv)
-        mlp = 3 * self.hidden_size * self.intermediate_size / tp
-        linear = self.num_hidden_layers * (attention + mlp) * self.bytes_per_weight
+        if self.experts is None:
+            mlp_bytes = 3 * self.hidden_size * self.intermediate_size * self.bytes_per_weight
+        else:
+            weights = self.experts.linear_parameters(self.hidden_size)
+            mlp_bytes = weights * self.experts.bytes_per_weight
+        layer_bytes = attention * self.bytes_per_weight + mlp_bytes / tp
+        linear = self.num_hidden_layers * layer_bytes
         num_embeddings = 1 if self.tie_word_embeddings else 2
         embeddings = num_embeddings * self.vocab_size * self.hidden_size / tp
         other = self.num_hidden_layers * self._layer_other_parameters + self.hidden_size

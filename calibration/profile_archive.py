@@ -104,5 +104,8 @@ def _same_sizes(built_in: ModelSpec, model: ModelSpec) -> bool:
         "vocab_size",
         "has_qk_norm",
         "dtype",
+        "experts",
+        "window",
+        "num_window_layers",
     )
     return all(getattr(built_in, name) == getattr(model, name) for name in names)

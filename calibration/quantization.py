@@ -8,6 +8,8 @@ from calibration.errors import CalibrationError
 
 _NEVER_QUANTISED = re.compile(r"(norm|lm_head|embed_tokens)(\.weight)?$")
 _SCALE_BYTES = 2.0
+MXFP4_BYTES_PER_WEIGHT = 0.5 + 1 / 32
+"""Four bits a weight and a shared exponent of a byte for each 32 (OCP microscaling formats)."""
 
 
 @dataclass(frozen=True, slots=True)

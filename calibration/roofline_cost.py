@@ -5,6 +5,7 @@ import numpy as np
 from calibration import roofline_work
 from calibration.checks import require_seconds
 from calibration.cost_model import CostProvenance, FloatArray
+from calibration.errors import CalibrationError
 from calibration.gpu_spec import GpuSpec
 from calibration.model_spec import ModelSpec
 from calibration.step_shape import StepShape, decode_shape
@@ -49,6 +50,11 @@ class RooflineCost:
         overhead_s: float = 0.0,
     ) -> None:
         model.check_tensor_parallel(tensor_parallel_size)
+        if model.experts is not None:
+            raise CalibrationError(
+                f"the roofline is for dense models; {model.name} has experts, whose traffic hangs"
+                " on the router: give a profile (`headway calibrate --from aic` makes one)"
+            )
         tp = tensor_parallel_size
         self.model = model
         self.gpu = gpu

@@ -11,11 +11,11 @@ from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, load_gpu
 from calibration.kernels import elementwise
 from calibration.kernels.all_reduce import gather_logits_us
-from calibration.kernels.attention import DecodeGrid, Heads
-from calibration.kernels.chunk_attention import chunk_times_us, launch_time_us
+from calibration.kernels.attention import Heads
 from calibration.kernels.curves import Curve
-from calibration.kernels.errors_of_fit import error_summary, grid_leave_out_errors
+from calibration.kernels.errors_of_fit import error_summary
 from calibration.kernels.gemm import GemmTable
+from calibration.kernels.layer_attention import LayerAttention
 from calibration.kernels.system import KernelTables
 from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, ProfileProvenance
@@ -37,11 +37,19 @@ class _Shard:
     tp: int
     kv_dtype: str
 
-    @property
-    def heads(self) -> Heads:
+    def heads(self, window: int = 0) -> Heads:
         query = self.model.num_attention_heads // self.tp
         kv = self.model.kv_heads_per_rank(self.tp)
-        return Heads(query, kv, self.model.head_dim, self.kv_dtype)
+        return Heads(query, kv, self.model.head_dim, self.kv_dtype, window)
+
+    @property
+    def attention_kinds(self) -> list[tuple[int, Heads]]:
+        """(layers, heads) of full attention, and of attention to a window where there is any."""
+        model = self.model
+        kinds = [(model.num_hidden_layers - model.num_window_layers, self.heads())]
+        if model.num_window_layers:
+            kinds.append((model.num_window_layers, self.heads(model.window)))
+        return kinds
 
 
 def build_profile(
@@ -53,7 +61,7 @@ def build_profile(
 ) -> Profile:
     """Return the step times of a model on the tables' GPU, from kernels alone.
 
-    dense(T) = layers * (four products + norms, rotary embedding, activation + two all-reduces)
+    dense(T) = layers * (products, experts + norms, rotary embedding, activation + two all-reduces)
     + embedding and last norm; logits(R) = product with the vocabulary + sampler; attention from
     the kernels of this GPU's share of heads. No host time: that is the engine's, not the GPU's.
 
@@ -64,16 +72,16 @@ def build_profile(
     gpu = load_gpu(tables.gpu_name)
     kv_dtype = _kv_dtype(kv_cache_dtype, model)
     shard = _Shard(tables, model, gpu, tensor_parallel_size, kv_dtype)
-    prompt, decode = tables.attention.prompt(shard.heads), tables.attention.decode(shard.heads)
+    attention = LayerAttention(tables.attention, shard.attention_kinds)
     return Profile(
         provenance=_provenance(shard),
         dense=_dense(shard),
         logits=_logits(shard),
-        prefill_attention=_prefill(shard, prompt, decode),
-        decode_attention=_decode(shard, decode),
-        attention_launch_us=_launch_us(shard, prompt, decode),
-        max_decode_context_tokens=decode.max_context_tokens,
-        fit=_fit(shard, prompt, decode),
+        prefill_attention=_prefill(attention),
+        decode_attention=_decode(attention),
+        attention_launch_us=attention.launch_us(),
+        max_decode_context_tokens=attention.max_context_tokens,
+        fit=_fit(shard, attention),
         path=f"kernels of {tables.system}",
     )
 
@@ -98,18 +106,25 @@ def _gemm_dtype(model: ModelSpec) -> str:
 
 
 def _layer_products(shard: _Shard) -> list[tuple[int, int]]:
-    """Return (outputs, inputs) of one layer's four products on one GPU."""
+    """Return (outputs, inputs) of one layer's products on one GPU; experts are apart."""
     model, tp = shard.model, shard.tp
     query = model.query_size // tp
     kv = model.kv_heads_per_rank(tp) * model.head_dim
     mlp = model.intermediate_size // tp
     hidden = model.hidden_size
-    return [(query + 2 * kv, hidden), (hidden, query), (2 * mlp, hidden), (hidden, mlp)]
+    attention = [(query + 2 * kv, hidden), (hidden, query)]
+    if model.experts is not None:  # the router, which every GPU runs whole
+        return [*attention, (model.experts.num_experts, hidden)]
+    return [*attention, (2 * mlp, hidden), (hidden, mlp)]
 
 
 def _dense(shard: _Shard) -> CurveTable:
     gemm = shard.tables.gemm_of(_gemm_dtype(shard.model))
     curves = [gemm.curve(n, k) for n, k in _layer_products(shard)]
+    if shard.model.experts is not None:
+        curves.append(
+            shard.tables.experts_of(shard.model.experts, shard.model.hidden_size, shard.tp)
+        )
     tokens = _common_axis(curves)
     layer = sum((curve.at(tokens) for curve in curves), np.zeros_like(tokens))
     layer += elementwise.layer_us(shard.model, shard.gpu, shard.tp, tokens)
@@ -152,27 +167,18 @@ def _logits(shard: _Shard) -> CurveTable:
     return _curve_table("num_logits", rows, total)
 
 
-def _prefill(shard: _Shard, prompt: Curve, decode: DecodeGrid) -> GridTable:
-    new = prompt.axis
+def _prefill(attention: LayerAttention) -> GridTable:
     computed = np.array(_COMPUTED_TOKENS, dtype=np.float64)
-    times = shard.model.num_hidden_layers * chunk_times_us(
-        prompt, decode.at_batch_one(), new, computed
-    )
-    return _grid_table("new_tokens", "computed_tokens", new, computed, times)
+    times = attention.prefill_us(computed)
+    return _grid_table("new_tokens", "computed_tokens", attention.new, computed, times)
 
 
-def _decode(shard: _Shard, decode: DecodeGrid) -> GridTable:
-    times = shard.model.num_hidden_layers * decode.filled()
-    return _grid_table("num_decodes", "mean_context", decode.batch, decode.context, times)
+def _decode(attention: LayerAttention) -> GridTable:
+    times = attention.decode_us()
+    return _grid_table("num_decodes", "mean_context", attention.batch, attention.context, times)
 
 
-def _launch_us(shard: _Shard, prompt: Curve, decode: DecodeGrid) -> float:
-    least = min(launch_time_us(prompt), float(np.nanmin(decode.time_us)))
-    # Rounded down: no entry of the tables may be below it.
-    return float(np.floor(shard.model.num_hidden_layers * least))
-
-
-def _fit(shard: _Shard, prompt: Curve, decode: DecodeGrid) -> dict[str, Any]:
+def _fit(shard: _Shard, attention: LayerAttention) -> dict[str, Any]:
     """Leave-one-out errors of the interpolation: upper bounds, as each gap is doubled."""
     gemm = shard.tables.gemm_of(_gemm_dtype(shard.model))
     over_tokens = [gemm.curve(n, k).leave_out_errors() for n, k in _layer_products(shard)]
@@ -180,8 +186,8 @@ def _fit(shard: _Shard, prompt: Curve, decode: DecodeGrid) -> dict[str, Any]:
         "method": "each measured point left out and interpolated from its neighbours",
         "dense": error_summary(np.concatenate(over_tokens)),
         "dense_shapes": error_summary(_shape_errors(gemm, shard)),
-        "prefill_attention": error_summary(prompt.leave_out_errors()),
-        "decode_attention": error_summary(grid_leave_out_errors(decode.context, decode.time_us)),
+        "prefill_attention": error_summary(attention.prefill_errors()),
+        "decode_attention": error_summary(attention.decode_errors()),
     }
 
 

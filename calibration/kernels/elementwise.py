@@ -28,7 +28,7 @@ def layer_us(model: ModelSpec, gpu: GpuSpec, tp: int, tokens: FloatArray) -> Flo
     query = model.query_size // tp
     kv = model.kv_heads_per_rank(tp) * model.head_dim
     numbers = 2 * 4 * model.hidden_size + 2 * (query + kv) + _mlp_numbers(model, tp)
-    launches = _OPERATIONS_PER_LAYER
+    launches = _OPERATIONS_PER_LAYER - (1 if model.experts is not None else 0)
     if model.has_qk_norm:  # read and written once more, in one kernel
         numbers += 2 * (query + kv)
         launches += 1
@@ -48,7 +48,8 @@ def sampler_us(model: ModelSpec, gpu: GpuSpec, rows: FloatArray) -> FloatArray:
 
 
 def _mlp_numbers(model: ModelSpec, tp: int) -> int:
-    return 3 * (model.intermediate_size // tp)
+    """The activation's reads and writes; that of experts is timed with them."""
+    return 0 if model.experts is not None else 3 * (model.intermediate_size // tp)
 
 
 def _time_us(gpu: GpuSpec, launches: int, bytes_per_row: float, rows: FloatArray) -> FloatArray:

@@ -44,6 +44,8 @@ def write_shipped_profiles(data: Path, folder: Path) -> dict[str, tuple[int, int
 def _profiles(tables: KernelTables) -> Iterator[Profile]:
     for name in model_names():
         for quantization in _QUANTIZATIONS:
+            if quantization is not None and load_model(name).experts is not None:
+                continue
             model = load_model(name, quantization)
             for tp in TENSOR_PARALLEL_SIZES:
                 if not _is_usual(model, tables.gpu_name, tp):
@@ -56,7 +58,7 @@ def _profiles(tables: KernelTables) -> Iterator[Profile]:
 
 def _built(tables: KernelTables, model: ModelSpec, tp: int, kv_cache_dtype: str) -> Profile | None:
     """Return the profile, None if a kernel that it needs was not measured on this GPU."""
-    if model.weight_dtype not in ("bfloat16", *tables.gemm):
+    if model.experts is None and model.weight_dtype not in ("bfloat16", *tables.gemm):
         return None
     try:
         return build_profile(tables, model, tensor_parallel_size=tp, kv_cache_dtype=kv_cache_dtype)

@@ -6,10 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from calibration.errors import CalibrationError, UnmeasuredError
+from calibration.experts import Experts
 from calibration.kernels.all_reduce import read_all_reduce
 from calibration.kernels.attention import AttentionTables
 from calibration.kernels.curves import Curve
 from calibration.kernels.gemm import GemmTable, read_gemm
+from calibration.kernels.moe import experts_curve, read_experts
+from calibration.kernels.reading import KernelColumns
 from calibration.names import unknown_name
 
 SYSTEMS = {
@@ -54,6 +57,20 @@ class KernelTables:
     def all_reduce(self) -> dict[int, Curve]:
         """All-reduces over message bytes, by group size."""
         return read_all_reduce(self.files["all_reduce"])
+
+    def experts_of(self, experts: Experts, hidden_size: int, tp: int) -> Curve:
+        """Return the times of a layer's experts over tokens.
+
+        Raises:
+            UnmeasuredError: not measured on this GPU.
+        """
+        if "moe" not in self.files:
+            raise UnmeasuredError(f"{self.folder}: has no table of experts (moe_perf.parquet)")
+        return experts_curve(self._experts, self.files["moe"], experts, hidden_size, tp)
+
+    @cached_property
+    def _experts(self) -> KernelColumns:
+        return read_experts(self.files["moe"])
 
     def gemm_of(self, dtype: str) -> GemmTable:
         """Return the products of one format.
@@ -113,6 +130,8 @@ def load_kernel_tables(data: Path, system: str) -> KernelTables:
     files = {
         part: _newest(folder / place / _ENGINE, file) for part, (place, file) in _PARTS.items()
     }
+    if (folder / "moe" / _ENGINE).is_dir():
+        files["moe"] = _newest(folder / "moe" / _ENGINE, "moe_perf.parquet")
     versions = {part: path.parent.name for part, path in files.items()}
     return KernelTables(name, folder, versions, files)
 

@@ -74,6 +74,9 @@ HARNESSES: dict[str, Harness] = {
         async_scheduling=True,
         kv_cache_dtype="fp8",
     ),
+    "inferencex-gpt-oss-h200": Harness(
+        lengths_from=0.8, batched_tokens=8192, async_scheduling=True
+    ),
 }
 """`gap-analysis`: NVIDIA's runs of Qwen3-32B on H100 with vLLM 0.12. It is not documented: rounds,
 batched tokens and the clients' delay are inferred. The delay must lie above one decode step and
@@ -83,4 +86,7 @@ prompt tokens: 8 ms and 3 us a token does.
 `inferencex-70b-b200`: from the public benchmark's own script for Llama-3.1-70B fp8 on B200 (its
 revision bb4c7f93); lengths are uniform from 0.8 to 1.0 of the nominal ones. The script also
 fuses all-reduce with the norm, and runs prefills without CUDA graphs: neither is modelled.
+
+`inferencex-gpt-oss-h200`: from its script for gpt-oss-120b on H200 (revision 16cd9556), which asks
+for Marlin's kernels of the experts where the tables have Triton's.
 """

@@ -71,6 +71,16 @@ SILICON_STUDIES: tuple[SiliconStudy, ...] = (
         (1, 2, 4, 8),
         "inferencex-70b-b200",
     ),
+    SiliconStudy(
+        "gpt-oss-120b-h200",
+        "gpt-oss-120b",
+        "openai/gpt-oss-120b",
+        "h200_sxm",
+        "0.18.0",
+        "nvfp4",
+        (1, 2, 4, 8),
+        "inferencex-gpt-oss-h200",
+    ),
 )
 
 

@@ -38,6 +38,7 @@ PUBLISHED = {
     "qwen3-14b": 14_768_307_200,
     "qwen3-32b": 32_762_123_264,
     "mistral-7b-v0.3": 7_248_023_552,
+    "gpt-oss-120b": 116_829_156_672,  # the model card's 116.83 B, summed over its tensors
 }
 
 

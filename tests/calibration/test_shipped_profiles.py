@@ -41,11 +41,15 @@ def test_every_shipped_profile_is_found_and_slower_than_the_data_sheet(gpu_name:
     assert len(members) >= 36
     for member in members[:: 5 if gpu_name == "a100" else 17]:
         model_name, weights, kv, tp = split(member)
-        model = load_model(model_name, None if weights == "bfloat16" else weights)
+        model = load_model(model_name, weights if weights == "fp8" else None)
+        assert model.weight_dtype == weights
         cost = shipped_profile(model, gpu, tp, kv)
         assert isinstance(cost, ProfileCost)
         check_match(cost.profile, model=model, gpu=gpu, tensor_parallel_size=tp, kv_cache_dtype=kv)
         check_plausible(cost.profile, model, gpu)
+        if model.experts is not None:  # there is no roofline of a mixture
+            assert cost.step_time_s(decode_shape(64, 64 * 2048)) < 0.2
+            continue
         bound = RooflineCost(model, gpu, tp, kv_cache_dtype=kv)
         for shape in (
             decode_shape(1, 1024),
