@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +67,8 @@ def plot_curve(
     ax.set_yscale("log")
     if limit is not None:
         ax.axhline(scale * limit, color=INK, linewidth=1, linestyle="--")
-        ax.text(0.995, scale * limit, "SLO ", transform=ax.get_yaxis_transform(), ha="right",
-                va="bottom", fontsize=9, color=INK)  # fmt: skip
+        side: Any = {"transform": ax.get_yaxis_transform(), "ha": "left", "va": "bottom"}
+        ax.text(0.01, scale * limit, "SLO", fontsize=9, color=INK, **side)
     _fit_ticks(ax)
     ax.set_xlim(left=0)
     plain_numbers(ax.xaxis)
@@ -100,7 +101,8 @@ def curve_figure(
     for ax in axes[1]:
         ax.set_xlabel("output tokens / s / GPU")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    columns = 1 if max(map(len, labels), default=0) > 40 else 2
+    longest = max(map(len, labels), default=0)
+    columns = 1 if longest > 40 else 2 if longest > 27 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
     note(figure, ["hollow: saturated; ring: knee (largest throughput / mean TTFT)", *notes])
     return figure

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.config import Override, ResolvedStudy, resolve_study
 from sim.errors import StudyError
-from sim.metrics import e2e_s, finished_values
+from sim.metrics import e2e_s, finished_values, step_length_s
 from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.study.limits import limit_shares, main_limit
@@ -92,10 +92,19 @@ def judged(
         is_saturated=bool(queue and queue.is_growing),
         num_in_system=rate * mean_s if mean_s else 0.0,
         is_at_once=not len(whole_s) or span_s < float(np.min(whole_s)),
-        main_limit=main_limit(shares, 1.0),
+        main_limit=main_limit(shares, _busy_share(result)),
         num_unfinished=int((requests["state"] == "unfinished").sum()),
         num_rejected=int((requests["state"] == "rejected").sum()),
     )
+
+
+def _busy_share(result: RunResult) -> float:
+    """Share of the time from the first step to the last in which replicas ran a step."""
+    steps = result.steps
+    if not len(steps["step"]):
+        return 0.0
+    span_s = float(steps["end_s"].max() - steps["start_s"].min()) * len(result.info.replicas)
+    return float(step_length_s(steps).sum()) / span_s
 
 
 def rate_key(values: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from sim.study.sweep_section import TrimSection
 
 FloatArray = npt.NDArray[np.float64]
 _FEWEST = 100
-_NOTABLE_TRANSIENT = 0.25
+_NOTABLE_TRANSIENT = 0.5
 
 
 def kept_window(requests: Columns, trim: TrimSection | None) -> Window:

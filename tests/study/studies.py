@@ -25,6 +25,7 @@ def chat_study(num_requests: int = 40, **changes: Any) -> dict[str, Any]:
         },
         "model": "llama-3.1-8b",
         "hardware": "h100-sxm-80gb",
+        "cost_model": {"kind": "roofline"},
         **changes,
     }
 

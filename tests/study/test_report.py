@@ -1,0 +1,156 @@
+"""The page: what it holds, and what a browser makes of it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sim.cli.app import run_app
+from sim.config import resolve_study
+from sim.report import html
+from sim.result import save
+from sim.simulation import simulate
+from tests.study.studies import chat_study, write_study
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+GRID = {
+    "engine.max_num_seqs": [4, 32],
+    "trace.rate_scale": [1.0, 4.0],
+    "engine.tensor_parallel_size": [1, 3],
+}
+
+
+@pytest.fixture(scope="module")
+def run_report(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("report") / "run"
+    study = resolve_study(chat_study(60), "x")
+    save(simulate(study), folder)
+    assert run_app(["report", str(folder)]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def sweep_report(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    study = write_study(folder, {**chat_study(), "sweep": {"grid": GRID, "executor": "serial"}})
+    run_app(["sweep", str(study), "--out", str(folder / "out")])
+    assert run_app(["report", str(folder / "out")]) == 0
+    return folder / "out" / "report.html"
+
+
+def test_a_page_loads_nothing_from_anywhere(run_report, sweep_report):
+    for path in (run_report, sweep_report):
+        text = path.read_text()
+        sources = re.findall(r"""(?:src|href)=["']([^"']*)["']""", text)
+        assert sources and all(source.startswith("data:") for source in sources)
+        assert "http://" not in text and "@import" not in text and "url(" not in text
+
+
+def test_a_run_s_page_has_figures_plots_and_warnings(run_report):
+    text = run_report.read_text()
+    assert "Not calibrated" in text
+    assert text.count("data:image/png;base64,") == 4
+    for words in ("TTFT", "Slowest requests", "config.yaml", "Throughput"):
+        assert words in text
+    summary = json.loads((run_report.parent / "summary.json").read_text())
+    assert repr(summary["latency"]["ttft_s"]["p99"]) in text
+
+
+def test_a_sweep_s_page_has_a_row_a_point_and_its_failures(sweep_report):
+    text = sweep_report.read_text()
+    assert len(re.findall(r"<tr><td", text)) == 8
+    assert "4 of 8 points failed" in text
+    assert "failed: " in text
+
+
+def test_text_of_a_study_is_never_markup(tmp_path):
+
+    page = html.table(["<b>"], [["<script>alert(1)</script>"]])
+    assert "<script>" not in page and "<b>" not in page
+
+
+def test_a_comparison_s_page(tmp_path):
+    study = write_study(tmp_path, chat_study(60))
+    out = str(tmp_path / "out")
+    options = ("--seeds", "2", "--jobs", "1", "--out", out)
+    run_app(["compare", str(study), "--key", "engine.max_num_seqs=256,2", *options])
+    assert run_app(["report", out]) == 0
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "Queue time mean higher by" in text and "data:image/png;base64," in text
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
+    assert run_app(["report", str(tmp_path)]) == 2
+    assert "is no folder of a run" in capsys.readouterr().err
+    assert run_app(["report", str(tmp_path / "none")]) == 2
+
+
+PROBE = """
+<script>
+window.addEventListener("load", () => {
+  const table = document.querySelector("table.sorts"), head = table.tHead.rows[0].cells;
+  const shown = cell => cell.dataset.v ?? cell.textContent;
+  const column = i => [...table.tBodies[0].rows].map(r => shown(r.cells[i]));
+  const out = {errors: window.seen, numeric: [],
+    tables: document.querySelectorAll("table.sorts").length,
+    images: [...document.images].every(i => i.complete && i.naturalWidth > 100)};
+  for (let i = 0; i < head.length; i++) {
+    if (!head[i].classList.contains("n")) continue;
+    head[i].click(); const up = column(i);
+    head[i].click(); const down = column(i);
+    out.numeric.push([head[i].textContent, up, down, head[i].getAttribute("aria-sort")]);
+  }
+  document.title = "done";
+  document.body.innerHTML = "";
+  document.body.append(Object.assign(document.createElement("pre"),
+    {id: "out", textContent: JSON.stringify(out)}));
+});
+</script></body>"""
+WATCH = """<head><script>window.seen = [];
+window.addEventListener("error", e => window.seen.push(String(e.message)));
+const old = console.error; console.error = (...a) => { window.seen.push(a.join(" ")); old(...a); };
+</script>"""
+
+
+def chromium(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update",
+             f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000")  # fmt: skip
+    return subprocess.run(
+        [str(CHROMIUM), *flags, *arguments],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "HOME": str(folder)},
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to open the page in")
+@pytest.mark.parametrize("kind", ["run_report", "sweep_report"])
+def test_a_browser_opens_it_without_errors_and_its_tables_sort(tmp_path, request, kind):
+    text = request.getfixturevalue(kind).read_text()
+    page = tmp_path / "page.html"
+    page.write_text(text.replace("<head>", WATCH, 1).replace("</body>", PROBE))
+    done = chromium(tmp_path, "--dump-dom", page.as_uri())
+    found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found, done.stderr[-2000:]
+    out = json.loads(found.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert out["errors"] == []
+    assert out["images"] and out["tables"] >= 1
+    assert len(out["numeric"]) >= 5
+    for name, up, down, order in out["numeric"]:
+        known = [float(v) for v in up if v]
+        assert known == sorted(known), name
+        assert [float(v) for v in down if v] == sorted(known, reverse=True), name
+        assert up[len(known) :] == [""] * (len(up) - len(known)), "absent ones come last"
+        assert order == "descending"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to print with")
+def test_it_prints(tmp_path, run_report):
+    target = tmp_path / "page.pdf"
+    chromium(tmp_path, f"--print-to-pdf={target}", "--no-pdf-header-footer", run_report.as_uri())
+    assert target.read_bytes()[:5] == b"%PDF-"
+    assert target.stat().st_size > 50_000
