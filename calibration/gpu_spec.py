@@ -22,6 +22,7 @@ class GpuSpec:
         link: what joins it to its peers.
         link_bytes_per_s: bandwidth of that link, one direction.
         source: the document the figures are from.
+        fp4_flops: dense 4-bit operations a second, None where the GPU has none.
     """
 
     name: str
@@ -33,6 +34,7 @@ class GpuSpec:
     link: str
     link_bytes_per_s: float
     source: str
+    fp4_flops: float | None = None
 
 
 def gpu_names() -> list[str]:
@@ -62,4 +64,5 @@ def load_gpu(name: str) -> GpuSpec:
         link=entry["link"],
         link_bytes_per_s=entry["link_bytes_per_s"],
         source=entry["source"],
+        fp4_flops=entry.get("fp4_flops"),
     )

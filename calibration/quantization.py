@@ -18,7 +18,7 @@ class Quantization:
 
     Attributes:
         method: the checkpoint's `quant_method`.
-        weight_dtype: fp8, int8 or int4.
+        weight_dtype: fp8, int8, int4 or nvfp4.
         bytes_per_weight: with the share of scales and zero points.
         has_fp8_compute: whether activations are fp8 too, so that GEMMs run at the fp8 rate.
     """
@@ -33,6 +33,10 @@ FP8 = Quantization("fp8", "fp8", 1.0, has_fp8_compute=True)
 """One scale a tensor: its bytes don't count. Weights and activations are fp8 (W8A8)."""
 
 
+NVFP4 = Quantization("nvfp4", "nvfp4", 0.5 + 1 / 16)
+"""Four bits a weight and an fp8 scale for each 16; products run in fp4 where the GPU can."""
+
+
 def int4(method: str, group_size: int, *, has_zero_points: bool) -> Quantization:
     """Return 4-bit weights with an fp16 scale (and a 4-bit zero point) for each group."""
     group_bytes = _SCALE_BYTES + (0.5 if has_zero_points else 0.0)
@@ -44,6 +48,7 @@ NAMED: dict[str, Quantization] = {
     "fp8": FP8,
     "awq": int4("awq", 128, has_zero_points=True),
     "gptq": int4("gptq", 128, has_zero_points=True),
+    "nvfp4": NVFP4,
 }
 """Quantisations that can be asked for by name, with the usual group size of 128."""
 
@@ -58,13 +63,15 @@ def parse_quantization(config: dict[str, Any], where: str) -> Quantization:
     _check_exclusions(config, where)
     if method in ("fp8", "fbgemm_fp8"):
         return Quantization(method, "fp8", 1.0 + _fp8_block_share(config, where), True)
+    if method == "modelopt" and str(config.get("quant_algo", "")).upper() == "NVFP4":
+        return NVFP4
     if method in ("awq", "gptq"):
         return _int_weights(method, config, where)
     if method == "compressed-tensors":
         return _compressed_tensors(config, where)
     raise CalibrationError(
         f"{where}: quantization_config.quant_method is {config.get('quant_method')!r};"
-        " supported are fp8, fbgemm_fp8, awq, gptq and compressed-tensors"
+        " supported are fp8, fbgemm_fp8, awq, gptq, compressed-tensors and modelopt's NVFP4"
     )
 
 

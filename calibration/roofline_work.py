@@ -125,6 +125,8 @@ def sampler_s_per_logit_row(model: ModelSpec, gpu: GpuSpec) -> float:
 
 
 def _linear_flops(model: ModelSpec, gpu: GpuSpec) -> float:
+    if model.weight_dtype == "nvfp4" and gpu.fp4_flops:
+        return gpu.fp4_flops
     is_fp8 = model.quantization is not None and model.quantization.has_fp8_compute
     return gpu.fp8_flops if is_fp8 and gpu.fp8_flops else gpu.bf16_flops
 

@@ -16,7 +16,7 @@ from calibration.profile_tables import CurveTable, GridTable
 
 SHIPPED_SYSTEMS = ("a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s")
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
-_QUANTIZATIONS = (None, "fp8")
+_QUANTIZATIONS = (None, "fp8", "nvfp4")
 _KV_CACHE_DTYPES = ("auto", "fp8")
 _SHARE_FOR_WEIGHTS = 0.85  # of a GPU's memory: beyond it there is no room to serve
 _DIGITS = 4

@@ -297,3 +297,16 @@ def test_weights_split_over_gpus_and_kv_heads_are_copied_beyond_their_number() -
     for tp, field in ((3, "num_attention_heads"), (0, "whole number"), (64, "num_attention_heads")):
         with pytest.raises(CalibrationError, match=field):
             model.check_tensor_parallel(tp)
+
+
+def test_nvfp4_is_four_bits_and_an_eighth_of_scale() -> None:
+    """A scale of one byte for 16 weights: 4.5 bits a weight."""
+    config = LLAMA_CONFIG | {
+        "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    }
+    for model in (parse_model_config(config, "m", "c"), load_model("llama-3.1-8b-nvfp4")):
+        assert model.weight_dtype == "nvfp4"
+        assert model.bytes_per_weight * 8 == 4.5
+    with pytest.raises(CalibrationError, match="modelopt's NVFP4"):
+        other = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A8"}}
+        parse_model_config(LLAMA_CONFIG | other, "m", "c")

@@ -41,7 +41,7 @@ def test_every_shipped_profile_is_found_and_slower_than_the_data_sheet(gpu_name:
     assert len(members) >= 36
     for member in members[:: 5 if gpu_name == "a100" else 17]:
         model_name, weights, kv, tp = split(member)
-        model = load_model(model_name, weights if weights == "fp8" else None)
+        model = load_model(model_name, weights if weights in ("fp8", "nvfp4") else None)
         assert model.weight_dtype == weights
         cost = shipped_profile(model, gpu, tp, kv)
         assert isinstance(cost, ProfileCost)
