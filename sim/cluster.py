@@ -24,6 +24,7 @@ from sim.scheduler.async_scheduler import create_scheduler
 from sim.scheduler.leap_scheduler import create_leap_scheduler
 from sim.sessions import SessionLoop
 from sim.sim_request import SimRequest
+from sim.time_split import TimeSplit
 from sim.vllm_adapter import VllmSchedulerFactory
 from traces import RequestSpec, Trace
 
@@ -39,6 +40,8 @@ def _makers(engine: EngineConfig) -> tuple[type[Replica], Callable[..., Any]]:
         return Replica, VllmSchedulerFactory(engine.scheduler_class)
     # Drafts and adapters are decided request by request: there is nothing to leap over.
     leap = engine.leap and engine.drafting is None and not engine.scheduler.max_loras
+    if engine.explain and not engine.scheduler.enable_chunked_prefill:
+        leap = False  # what the next in line lacks may change within a leap
     if engine.queue_policy is not None:
         leap = leap and can_leap(make_queue_policy(engine.queue_policy, engine.policy_options))
         return LeapReplica if leap else Replica, PolicySchedulerFactory(engine, leap=leap)
@@ -69,7 +72,7 @@ class Cluster:
         on_progress: Callable[[], None],
     ) -> None:
         self.env = env
-        self.records = Records()
+        self.records = Records(explain=study.engine.explain)
         self.num_done = 0
         self.refusals: dict[str, list[str]] = {}
         self._router_name = study.router
@@ -94,6 +97,8 @@ class Cluster:
                 host=host,
                 drafts=drafts,
                 on_end=self._ended,
+                # Not the counted one: these are questions, not steps.
+                explain=study.cost_model if study.engine.explain else None,
             )
             for replica_id in range(study.num_replicas)
         )
@@ -140,7 +145,7 @@ class Cluster:
         """Write the rows of requests that have not ended; returns how many."""
         unfinished = [(r.replica_id, q) for r in self.replicas for q in r.close()]
         for replica_id, request in unfinished:
-            self.records.requests.append(request.to_row(replica_id, "unfinished", ""))
+            self.records.add_request(request, replica_id, "unfinished", "")
         return len(unfinished)
 
     def _choose(self, request: SimRequest) -> Replica:
@@ -153,7 +158,8 @@ class Cluster:
         return self.replicas[check_choice(self._router_name, choice, self._views)]
 
     def _refuse(self, request: SimRequest, reason: str, figures: str) -> None:
-        self.records.requests.append(request.to_row(-1, "rejected", reason))
+        request.split = TimeSplit(request.arrival_time)
+        self.records.add_request(request, -1, "rejected", reason)
         self.num_done += 1
         examples = self.refusals.setdefault(reason, [])
         if len(examples) < _EXAMPLES:

@@ -17,6 +17,7 @@ from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import RequestId
 from sim.sim_request import SimRequest
+from sim.time_split import SplitClock
 
 Steps = Generator[Event, None, None]
 
@@ -75,6 +76,7 @@ class Replica:
         host: HostOverhead,
         drafts: DraftModel | None = None,
         on_end: Callable[[SimRequest], None],
+        explain: CostModel | None = None,
     ) -> None:
         self.env = env
         self.replica_id = replica_id
@@ -88,6 +90,7 @@ class Replica:
         self._host = host
         self._drafts = drafts
         self._on_end = on_end
+        self._splits = None if explain is None else SplitClock(self.requests, explain)
         self._last_end_s = 0.0  # when the device finishes its last batch
         self._last_result_s = -1.0  # when the last step's tokens came out
         self._wake: Event | None = None
@@ -104,6 +107,8 @@ class Replica:
         """Hand a request to the engine, at this instant; the next schedule sees it."""
         self.requests[request.request_id] = request
         self._num_known_tokens += request.num_prompt_tokens
+        if self._splits is not None:
+            self._splits.arrived(request)
         self.scheduler.add_request(request)
         self._stalled = False
         if self._wake is not None:
@@ -118,6 +123,8 @@ class Replica:
             request.num_computed_tokens -= num_in_flight
             request.num_preempted_tokens -= request.num_stale_output_tokens
             request.num_scheduled_tokens -= request.num_in_flight_tokens
+            if self._splits is not None:
+                self._splits.ended(request, self.env.now)
         return unfinished
 
     # The cycle --------------------------------------------------------------------------
@@ -167,6 +174,8 @@ class Replica:
     def _schedule(self) -> Batch | None:
         """Decide a step and put it on the device; None if there is nothing to compute."""
         output = self.scheduler.schedule()
+        if self._splits is not None:
+            self._splits.decided(self.env.now, output)
         if not output.num_scheduled_tokens:
             self._stall(output)
             return None
@@ -188,6 +197,8 @@ class Replica:
         if cached.resumed_req_ids:
             progress = zip(cached.req_ids, cached.num_computed_tokens, strict=True)
             num_cached_tokens += sum(n for r, n in progress if r in cached.resumed_req_ids)
+        if self._splits is not None:
+            self._splits.planned(output, shape, self._left_out(output, num_requests))
         start_s = max(now + self._host.step_s(num_requests), self._last_end_s)
         self._last_end_s = start_s + self._cost.step_time_s(shape) + self._drafting_s(output)
         return Batch(
@@ -201,6 +212,13 @@ class Replica:
             scheduler.kv_cache_manager.num_used_blocks,
             num_cached_tokens,
         )
+
+    def _left_out(self, output: SchedulerOutput, num_requests: int) -> list[SimRequest]:
+        """Running requests that have no part in the step."""
+        if len(self.scheduler.running) == num_requests:
+            return []
+        scheduled = output.num_scheduled_tokens
+        return [self.requests[i] for i in self.scheduler.running if i not in scheduled]
 
     def _shape(self, output: SchedulerOutput) -> StepShape:
         """The batch as a cost model may see it; progress was advanced already."""
@@ -226,6 +244,8 @@ class Replica:
     def _update(self, batch: Batch, now: float) -> None:
         """Process the results of a step, known at `now`, and record it."""
         results = self._results(batch.output)
+        if self._splits is not None:
+            self._splits.processed(now)
         emitted = self._stamp(results, now)
         ended = [result for result in results if result.finish_reason is not None]
         self._record_step(batch, now, emitted, len(ended))
@@ -297,5 +317,7 @@ class Replica:
             request = self.requests.pop(result.request_id)
             self._num_known_tokens -= request.num_tokens
             reason = result.finish_reason or ""
-            self._records.requests.append(request.to_row(self.replica_id, "finished", reason))
+            if self._splits is not None:
+                self._splits.ended(request, request.last_token_s)
+            self._records.add_request(request, self.replica_id, "finished", reason)
             self._on_end(request)

@@ -31,7 +31,7 @@ from calibration.cost_model import FloatArray
 from sim.engine import Batch, Emitted, Replica, Steps
 from sim.records import LeapRow
 from sim.scheduler.leap_scheduler import LeapScheduler, LeapStep
-from sim.scheduler.output import EngineCoreOutput
+from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import Request
 from sim.sim_request import SimRequest
 
@@ -154,6 +154,8 @@ class LeapReplica(Replica):
     def _schedule(self) -> LeapBatch | None:
         step = self.scheduler.next_step()
         output = step.output
+        if self._splits is not None:
+            self._splits.decided(self.env.now, output)
         if step.is_empty:
             self._stall(output)
             return None
@@ -170,10 +172,17 @@ class LeapReplica(Replica):
         batch = self._make_batch(output, shape, len(output.num_scheduled_tokens) + num_grouped)
         return _with_step(batch, step)
 
+    def _left_out(self, output: SchedulerOutput, num_requests: int) -> list[SimRequest]:
+        members = self.scheduler.group.members
+        left_out = super()._left_out(output, num_requests)
+        return [request for request in left_out if request.request_id not in members]
+
     def _update(self, batch: Batch, now: float) -> None:
         assert isinstance(batch, LeapBatch)
         num_grouped = batch.step.num_decodes  # 0 if the group was dissolved meanwhile
         results, ended = self.scheduler.process(batch.step)
+        if self._splits is not None:
+            self._splits.processed(now)
         emitted = self._stamp(results, now)
         for result in ended:
             self.requests[result.request_id].last_token_s = now
@@ -195,6 +204,8 @@ class LeapReplica(Replica):
 
     def _leap_over(self, num_steps: int) -> Steps:
         """Wait until the leap is over or cut, then take its steps."""
+        if self._splits is not None:
+            self._splits.decided_again(self.env.now)
         leap = self._leap = self._plan(num_steps)
         try:
             yield self.env.at(float(leap.decisions[-1]), self.rank)
@@ -229,6 +240,8 @@ class LeapReplica(Replica):
             # The batch before the leap comes out first; the leap's last one stays on its way.
             self._update(self._in_flight.popleft(), float(leap.decisions[1]))
             self._in_flight.append(self._last_batch(leap, num_steps, last))
+            if self._splits is not None:
+                self._splits.planned_decodes()
             num_done = num_steps - 1
             known_s = leap.decisions[2 : num_steps + 1]
         else:
@@ -256,6 +269,8 @@ class LeapReplica(Replica):
         self.num_steps += num_steps
         self._num_known_tokens += num_steps * row.num_requests
         self._last_result_s = float(row.ends_s[-1])
+        if self._splits is not None:
+            self._splits.leapt(self._last_result_s)
         for result in ended:
             self.requests[result.request_id].last_token_s = self._last_result_s
         self._end(ended)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.run_result import Columns
+from sim.sim_request import SimRequest
+from sim.time_split import SPLIT_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -207,10 +209,16 @@ def _blocks_used(
 class Records:
     """The three tables of a run."""
 
-    def __init__(self) -> None:
-        self.requests = Table(REQUEST_COLUMNS)
+    def __init__(self, *, explain: bool = False) -> None:
+        self._explain = explain
+        self.requests = Table(REQUEST_COLUMNS | SPLIT_COLUMNS if explain else REQUEST_COLUMNS)
         self.steps = StepTable()
         self.gaps = Table(GAP_COLUMNS)
+
+    def add_request(self, request: SimRequest, replica: int, state: str, reason: str) -> None:
+        """Add a request's row; with the split of its time if that is recorded."""
+        row = request.to_row(replica, state, reason)
+        self.requests.append((*row, *request.split.parts_s) if self._explain else row)
 
     def sorted_tables(self) -> tuple[Columns, Columns, Columns]:
         """Requests by id; steps and gaps by the end of their step, then replica, then step."""

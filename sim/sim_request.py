@@ -6,6 +6,7 @@ from math import inf, nan
 from typing import Any
 
 from sim.scheduler.request import Request
+from sim.time_split import TimeSplit
 
 Row = tuple[Any, ...]
 
@@ -26,8 +27,11 @@ class SimRequest(Request):
         "num_verifications",
         "predicted_output_tokens",
         "row_id",
+        "split",
         "tenant",
     )
+
+    split: TimeSplit  # there only in a run that explains waits
 
     def __init__(
         self, request_id: int, num_prompt_tokens: int, max_tokens: int, **options: Any

@@ -27,6 +27,11 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         CalibrationError: the model does not fit the GPU, or can't be split over the GPUs.
     """
     model.check_tensor_parallel(section.tensor_parallel_size)
+    if section.explain and section.scheduler != OUR_SCHEDULER:
+        raise StudyError(
+            f"engine.explain: the scheduler {section.scheduler!r} does not say why it admits "
+            "nobody; only our own does"
+        )
     try:
         scheduler = _scheduler_config(section, model, gpu)
         capacity = _kv_capacity(section, scheduler, model, gpu)
@@ -52,6 +57,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         queue_policy=resolve_queue_policy(section),
         policy_options=section.policy_options,
         predicted_length_error=section.predicted_length_error,
+        explain=section.explain,
     )
 
 

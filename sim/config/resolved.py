@@ -23,7 +23,7 @@ class EngineConfig:
     `scheduler_class` is ours, `vllm`, or a class with vLLM's interface as `module:Class`.
     `queue_policy` is a name for `policies.make_queue_policy`, whose order takes the place of
     `scheduler.policy`; `predicted_length_error` is the relative error of the output lengths that
-    it is told.
+    it is told. `explain` records why each request waited.
     """
 
     scheduler: SchedulerConfig
@@ -40,6 +40,7 @@ class EngineConfig:
     queue_policy: str | None = None
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     predicted_length_error: float = 0.0
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

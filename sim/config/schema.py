@@ -56,7 +56,7 @@ class EngineSection(Section):
     with its interface as `module:Class`; with the latter two `leap` has no effect.
     `scheduling_policy` is vLLM's `fcfs` or `priority`, or a queue policy of ours or one's own, made
     with `policy_options`; `predicted_length_error` is the relative error of the output lengths
-    that such a policy is told.
+    that such a policy is told. `explain` splits the time of every request by cause.
     """
 
     max_model_len: Count | None = None
@@ -83,6 +83,7 @@ class EngineSection(Section):
     host_overhead_per_request_s: NotNegative = 0.0
     leap: bool = True
     scheduler: Text = "headway"
+    explain: bool = False
 
 
 class ConstantCostSection(Section):

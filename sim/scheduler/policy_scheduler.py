@@ -136,6 +136,8 @@ class LevelledScheduler(PolicyScheduler):
         victim = self._choose_victim()
         if self._level(victim) <= self._level(request):
             return False
+        if victim in step.new or victim in step.resumed:
+            return False  # its level rose while it waited, by a token that was on its way
         del self.running[victim.request_id]
         if victim.request_id in step.num_scheduled_tokens:
             self._refund(victim, step)
