@@ -58,23 +58,23 @@ class TableAxes:
         points = [Point(self.table, *middle) for middle in middles if self.is_measured(*middle)]
         return [point for point in points if point not in self.probes]
 
-    def times(self, median_s: Callable[[Point], float]) -> list[list[float]]:
+    def times(self, time_s: Callable[[Point], float]) -> list[list[float]]:
         """Return seconds of every cell; those beyond the cache go on along their row."""
-        return [self._row(row, median_s) for row in self.rows]
+        return [self._row(row, time_s) for row in self.rows]
 
-    def judge(self, probe: Point, median_s: Callable[[Point], float], noise: float) -> bool:
+    def judge(self, probe: Point, time_s: Callable[[Point], float], noise: float) -> bool:
         """Hold interpolation against a measured probe; where it misses, add its row or column.
 
-        `noise` is the standard error of the probe's median, as a share.
+        `noise` is the standard error of the probe's time, as a share.
         """
         if len(self.rows) < 2:
             return False
-        times = self.times(median_s)
+        times = self.times(time_s)
         if self.table in CURVES:
             guess = Line(self.rows, [line[0] for line in times]).at(probe.first)
         else:
             guess = Grid(self.rows, self.columns, times).at(probe.first, probe.second)
-        error = guess / median_s(probe) - 1.0
+        error = guess / time_s(probe) - 1.0
         self.probes[probe] = error
         if abs(error) <= TOLERANCE + 2 * noise:
             return False
@@ -99,9 +99,9 @@ class TableAxes:
         if self.table not in CURVES:
             self.columns = sorted({*self.columns, probe.second})
 
-    def _row(self, row: int, median_s: Callable[[Point], float]) -> list[float]:
+    def _row(self, row: int, time_s: Callable[[Point], float]) -> list[float]:
         known = [column for column in self.columns if self.is_measured(row, column)]
-        times = [median_s(Point(self.table, row, column)) for column in known]
+        times = [time_s(Point(self.table, row, column)) for column in known]
         if len(known) == len(self.columns):
             return times
         return [Line(known, times).at(column) for column in self.columns]

@@ -52,7 +52,7 @@ class CalibrationPlan:
         for axes in self.axes:
             for probe in self._open_probes(axes):
                 found = store.statistics(probe)
-                axes.judge(probe, store.median_s, found.error if found else 0.0)
+                axes.judge(probe, store.time_s, found.error if found else 0.0)
                 self._judged.add(probe)
                 if any(point not in store.samples for point in axes.points()):
                     return True  # a new row or column is to be filled before judging goes on

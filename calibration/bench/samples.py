@@ -1,4 +1,10 @@
-"""Timings of points: statistics that stand disturbances, and a file that survives an interrupt."""
+"""Timings of points: statistics that stand disturbances, and a file that survives an interrupt.
+
+A point's time is the mean of its samples, outliers clipped. Not the median: times of parts are to
+add up to the time of a step, and where others share the machine, medians of short parts know
+nothing of the interruptions that every long step has (measured with ten processes on two cores:
+sums of medians 5 % short, of means 3 %). On a quiet machine the two are the same.
+"""
 
 import json
 from dataclasses import dataclass
@@ -13,10 +19,11 @@ from calibration.errors import CalibrationError
 FORMAT = "headway-samples"
 MIN_SAMPLES = 5
 SETTLED_AT = 0.01
-"""A point is settled if the standard error of its median is below this share of it."""
+"""A point is settled if the standard error of its time is below this share of it."""
 
 _DISTURBED_SHARE, _DISTURBED_S = 0.05, 1e-4
-_NORMAL_MAD, _MEDIAN_ERROR = 1.4826, 1.2533
+_NORMAL_MAD = 1.4826  # median absolute deviation to standard deviation
+_CLIPPED_AT = 3.0  # standard deviations from the median
 
 
 class Sample(NamedTuple):
@@ -34,12 +41,12 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Median of a point in seconds, its relative scatter, and that median's standard error.
+    """Time of a point in seconds, the samples' relative scatter, and the time's standard error.
 
-    `num_samples` are those that were used, `num_disturbed` all that were disturbed.
+    `num_disturbed` of the samples were interrupted by others.
     """
 
-    median_s: float
+    time_s: float
     noise: float
     error: float
     num_samples: int
@@ -47,7 +54,7 @@ class Statistics:
 
     @property
     def is_settled(self) -> bool:
-        """Whether more samples would hardly move the median."""
+        """Whether more samples would hardly move the time."""
         return self.num_samples >= MIN_SAMPLES and self.error <= SETTLED_AT
 
 
@@ -94,19 +101,19 @@ class SampleStore:
                 out.write(json.dumps([*point, *sample]) + "\n")
 
     def statistics(self, point: Point) -> Statistics | None:
-        """Return the median of the undisturbed samples (of all, if those are few); None: none."""
+        """Return the time of a point and how sure it is; None without samples."""
         if point not in self.samples:
             return None
         if point not in self._known:
             self._known[point] = _statistics(self.samples[point])
         return self._known[point]
 
-    def median_s(self, point: Point) -> float:
-        """Return the median of a point that has samples."""
+    def time_s(self, point: Point) -> float:
+        """Return the time of a point that has samples."""
         found = self.statistics(point)
         if found is None:
             raise KeyError(point)
-        return found.median_s
+        return found.time_s
 
     def drift(self, point: Point) -> float:
         """Return how much later samples of a point differ from earlier ones, as a share."""
@@ -133,13 +140,14 @@ class SampleStore:
 
 
 def _statistics(samples: list[Sample]) -> Statistics:
-    calm = [sample for sample in samples if not sample.is_disturbed]
-    used = calm if len(calm) >= MIN_SAMPLES else samples
-    times = np.array([sample.time_s for sample in used])
+    times = np.array([sample.time_s for sample in samples])
     median = float(np.median(times))
-    noise = _NORMAL_MAD * float(np.median(np.abs(times - median))) / median
-    error = _MEDIAN_ERROR * noise / len(times) ** 0.5
-    return Statistics(median, noise, error, len(used), len(samples) - len(calm))
+    scatter = _NORMAL_MAD * float(np.median(np.abs(times - median)))
+    bound = _CLIPPED_AT * scatter
+    time_s = float(np.clip(times, median - bound, median + bound).mean())
+    noise = scatter / time_s
+    num_disturbed = sum(sample.is_disturbed for sample in samples)
+    return Statistics(time_s, noise, noise / len(times) ** 0.5, len(times), num_disturbed)
 
 
 def _parsed(line: str) -> Any:

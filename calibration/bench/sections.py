@@ -1,8 +1,9 @@
 """The microbenchmarks: for each point, work on the decoder's own weights and cache, and its time.
 
 Each benchmark goes through all layers, as a step does, so that weights and cache blocks are as
-cold as in a step. Before each timing the weights are read once, which drives everything else out
-of the caches.
+cold as in a step. Before each timing runs a small whole step, which leaves caches as the step
+before would. What the host copies to a CUDA device is copied beforehand: a graph can't hold it,
+and engines do it while the device still runs the step before.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ OPERATIONS = (
     "down_proj",
 )
 
+_DECODES_BEFORE, _CONTEXT_BEFORE = 4, 127
 _SPREAD = 0.5  # contexts of a decode batch lie evenly within this share of their mean
 
 
@@ -58,13 +60,14 @@ class Sections:
             MIXED: self._mixed,
             WHOLE: self._whole,
         }
-        self._evict = self._dense(Point("dense", 1))
+        before = self._batch([(1, _CONTEXT_BEFORE)] * _DECODES_BEFORE)
+        self._step_before: Work = lambda: decoder.forward(before, cache)
 
     def measure(self, point: Point) -> Sample:
         """Time a point once."""
         with torch.inference_mode():
             work = self._work(point)
-            self._evict()
+            self._step_before()
             return self._timer(work)
 
     def _work(self, point: Point) -> Work:
@@ -77,9 +80,11 @@ class Sections:
     def _dense(self, point: Point) -> Work:
         """Embedding, all layers without attention, last norm."""
         decoder, cache = self.decoder, self.cache
-        rows = decoder.rows(self._batch([(point.first, 0)]))
+        batch = self._batch([(point.first, 0)])
+        ready = decoder.rows(batch) if decoder.device.is_cuda else None
 
         def work() -> torch.Tensor:
+            rows = ready or decoder.rows(batch)
             x = decoder.embed(rows)
             for number in range(len(decoder.layers)):
                 query = decoder.before_attention(number, x, rows, cache)
@@ -112,11 +117,8 @@ class Sections:
         batch = self._batch(sizes)
         query = self._noise(len(batch.token_ids), model.num_attention_heads, model.head_dim)
         attention = decoder.attention
-        if decoder.device.is_cuda:
-            # Plans are copies from the host, which a graph can't hold; engines make them ahead.
-            ready = attention.plan(batch)
-            return lambda: _all_layers(decoder, query, cache, ready)
-        return lambda: _all_layers(decoder, query, cache, attention.plan(batch))
+        ready = attention.plan(batch) if decoder.device.is_cuda else None
+        return lambda: _all_layers(decoder, query, cache, ready or attention.plan(batch))
 
     def _whole(self, point: Point) -> Work:
         batch = self.held_out[point.first]

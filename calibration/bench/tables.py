@@ -50,7 +50,7 @@ def held_out_steps(
     """Return the whole steps that were timed, each beside the profile's prediction."""
     cost = ProfileCost(profile)
     return [
-        HeldOutStep(region(shape), store.median_s(point), cost.step_time_s(shape))
+        HeldOutStep(region(shape), store.time_s(point), cost.step_time_s(shape))
         for point, shape in zip(plan.held_out, shapes, strict=True)
         if point in store.samples
     ]
@@ -69,7 +69,7 @@ def describe_fit(
     """
     steps = held_out_steps(profile, plan, store, shapes)
     fit: dict[str, Any] = {
-        "method": "medians of timings in random order; held-out whole steps are in no table",
+        "method": "clipped means of timings in random order; held-out whole steps are in no table",
         "measuring": _measuring(plan, store),
         **{axes.table: error_summary(np.array(list(axes.probes.values()))) for axes in plan.axes},
         "operations_us": _operations(plan, store),
@@ -81,12 +81,12 @@ def describe_fit(
 
 
 def _curve(axes: TableAxes, store: SampleStore) -> CurveTable:
-    times = [line[0] for line in axes.times(store.median_s)]
+    times = [line[0] for line in axes.times(store.time_s)]
     return CurveTable("", tuple(map(float, axes.rows)), _rounded(times))
 
 
 def _grid(axes: TableAxes, store: SampleStore) -> GridTable:
-    times = tuple(_rounded(line) for line in axes.times(store.median_s))
+    times = tuple(_rounded(line) for line in axes.times(store.time_s))
     rows, columns = tuple(map(float, axes.rows)), tuple(map(float, axes.columns))
     return GridTable("", "", rows, columns, times)
 
@@ -133,7 +133,7 @@ def _measuring(plan: CalibrationPlan, store: SampleStore) -> dict[str, Any]:
 def _operations(plan: CalibrationPlan, store: SampleStore) -> dict[str, dict[str, float]]:
     return {
         name: {
-            str(point.first): _short(store.median_s(point) * _US)
+            str(point.first): _short(store.time_s(point) * _US)
             for point in points
             if point in store.samples
         }
@@ -166,7 +166,7 @@ def _counts(plan: CalibrationPlan) -> list[int]:
 def _ratio(store: SampleStore, above: Sequence[Point], below: Sequence[Point]) -> float | None:
     if any(point not in store.samples for point in (*above, *below)):
         return None
-    return sum(map(store.median_s, above)) / sum(map(store.median_s, below))
+    return sum(map(store.time_s, above)) / sum(map(store.time_s, below))
 
 
 def _short(value: float | np.floating[Any]) -> float:

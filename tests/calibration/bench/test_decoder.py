@@ -1,0 +1,200 @@
+"""The decoder against a plain one without pages, and calibrations of a tiny model."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration import CalibrationError, ModelSpec, ProfileCost, StepShape, parse_profile
+from calibration.bench.points import Point
+from calibration.bench.step_batch import Piece, pack
+from sim.cli.app import run_app
+from sim.rng import Streams
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[bench]'")
+
+from torch.nn.functional import rms_norm, silu  # noqa: E402
+
+from calibration.bench.attention import make_cache  # noqa: E402
+from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
+from calibration.bench.decoder import Decoder  # noqa: E402
+from calibration.bench.device import open_device, torch_dtype  # noqa: E402
+from calibration.bench.sections import OPERATIONS, spread  # noqa: E402
+from calibration.bench.timing import make_timer  # noqa: E402
+
+TINY = ModelSpec(
+    name="tiny",
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    intermediate_size=48,
+    vocab_size=97,
+    max_position_embeddings=256,
+    dtype="float32",
+)
+OPTIONS = BenchOptions(
+    TINY,
+    budget_s=60.0,
+    max_num_batched_tokens=16,
+    max_num_seqs=4,
+    max_model_len=64,
+    num_held_out=6,
+)
+
+
+def plain_next_token(decoder: Decoder, tokens: list[int]) -> int:
+    """The same model, written without cache, pages or batches: full attention in float64."""
+    model = decoder.model
+    x = decoder.embedding[tokens].double()
+    count = len(tokens)
+    half = model.head_dim // 2
+    rates = 10000.0 ** (-torch.arange(half).double() / half)
+    angles = torch.arange(count).double()[:, None] * rates
+    turn = torch.polar(torch.ones_like(angles), angles)
+
+    def rotated(heads: torch.Tensor) -> torch.Tensor:
+        pairs = torch.complex(heads[..., :half].contiguous(), heads[..., half:].contiguous())
+        turned = pairs * turn[:, None]
+        return torch.cat([turned.real, turned.imag], dim=-1)
+
+    group = model.num_attention_heads // model.num_key_value_heads
+    ahead = torch.ones(count, count).triu(1).bool()
+    for layer in decoder.layers:
+        normed = rms_norm(x, (model.hidden_size,), layer.norm.double(), 1e-5)
+        q, k, v = (normed @ layer.qkv.double().T).split(
+            [model.query_size, model.kv_size, model.kv_size], dim=-1
+        )
+        q, k, v = (t.view(count, -1, model.head_dim) for t in (q, k, v))
+        q, k = rotated(q), rotated(k)
+        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
+        scores = torch.einsum("ihd,jhd->hij", q, k) / model.head_dim**0.5
+        weights = scores.masked_fill(ahead, float("-inf")).softmax(-1)
+        attended = torch.einsum("hij,jhd->ihd", weights, v).flatten(1)
+        x = x + attended @ layer.out.double().T
+        normed = rms_norm(x, (model.hidden_size,), layer.mlp_norm.double(), 1e-5)
+        gate, up = (normed @ layer.gate_up.double().T).chunk(2, dim=-1)
+        x = x + (silu(gate) * up) @ layer.down.double().T
+    last = rms_norm(x[-1], (model.hidden_size,), decoder.norm.double(), 1e-5)
+    return int((last @ decoder.head.double().T).argmax())
+
+
+def test_pages_chunks_and_batches_give_the_tokens_of_the_plain_model() -> None:
+    decoder = Decoder(TINY, open_device("cpu"), block_size=4)
+    cache = make_cache(TINY, 30, 4, decoder.device, decoder.dtype)
+    rng = Streams(0).rng("tokens")
+    first, second = (rng.integers(0, TINY.vocab_size, count) for count in (13, 6))
+    blocks = {"a": np.array([21, 3, 17, 8]), "b": np.array([5, 12])}
+
+    def step(*pieces: Piece) -> list[int]:
+        return decoder.step(pack(pieces, 4), cache)
+
+    # The first prompt in chunks of 5 and 8, the second beside the last chunk; then both decode.
+    assert step(Piece(first[:5], 0, blocks["a"][:2], needs_logits=False)) == []
+    tokens = step(Piece(second, 0, blocks["b"]), Piece(first[5:], 5, blocks["a"]))
+    texts = {"b": [*second.tolist(), tokens[0]], "a": [*first.tolist(), tokens[1]]}
+    assert tokens[0] == plain_next_token(decoder, texts["b"][:-1])
+    assert tokens[1] == plain_next_token(decoder, texts["a"][:-1])
+    for _ in range(2):
+        pieces = [
+            Piece(np.array(text[-1:]), len(text) - 1, blocks[name]) for name, text in texts.items()
+        ]
+        for text, token in zip(texts.values(), step(*pieces), strict=True):
+            assert token == plain_next_token(decoder, text)
+            text.append(token)
+
+
+def test_a_calibration_fills_a_profile_that_reads_back(tmp_path: Path) -> None:
+    file = tmp_path / "p.samples.jsonl"
+    calibration = run_calibration(
+        OPTIONS, rng=Streams(0).rng, samples_file=file, on_progress=stop_after(400)
+    )
+    profile = parse_profile(json.loads(json.dumps(calibration.profile.to_json())), "p.json")
+    assert profile.provenance.model == "tiny"
+    assert "scaled_dot_product_attention" in profile.provenance.kernel_backend
+    shape = StepShape(9, 3, 2, 40, ((7, 0),))
+    assert ProfileCost(profile).step_time_s(shape) > 0
+    assert ProfileCost(profile).out_of_range(shape) is None
+    assert set(profile.fit["operations_us"]) == set(OPERATIONS)
+    assert profile.fit["held_out"]["all"]["steps"] == 6
+    before = len(file.read_text().splitlines())
+    run_calibration(
+        OPTIONS, rng=Streams(0).rng, samples_file=file, resume=True, on_progress=stop_after(3)
+    )
+    assert len(file.read_text().splitlines()) > before
+
+
+def test_a_budget_too_short_says_how_long_it_takes() -> None:
+    short = replace(OPTIONS, budget_s=1e-3)
+    with pytest.raises(CalibrationError, match=r"time was too short.*at least .* minutes"):
+        run_calibration(short, rng=Streams(0).rng)
+    with pytest.raises(CalibrationError, match=r"interrupted.*--resume"):
+        run_calibration(OPTIONS, rng=Streams(0).rng, on_progress=stop_after(3))
+
+
+def test_what_can_not_be_measured_is_refused() -> None:
+    with pytest.raises(CalibrationError, match=r"sees 0 CUDA devices|unknown device"):
+        open_device("cuda:63")
+    with pytest.raises(CalibrationError, match="needs a CUDA device"):
+        make_timer(open_device("cpu"), "cuda-graph")
+    with pytest.raises(CalibrationError, match="the decoder runs"):
+        torch_dtype("fp8")
+    with pytest.raises(CalibrationError, match=r"needs .* GiB for tiny"):
+        make_cache(TINY, 10**12, 16, open_device("cpu"), torch.float32)
+
+
+def test_spread_contexts_keep_their_mean() -> None:
+    for mean, count in ((100, 7), (64, 32), (1000, 2)):
+        assert np.mean(spread(mean, count)) == pytest.approx(mean, rel=0.01)
+    assert str(Point("dense", 4)) == "dense 4"
+
+
+def test_calibrate_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "vocab_size": 97,
+        "max_position_embeddings": 256,
+        "torch_dtype": "float32",
+    }
+    Path("tiny").mkdir()
+    Path("tiny/config.json").write_text(json.dumps(config))
+    arguments = "calibrate --model tiny --max-num-batched-tokens 16 --max-num-seqs 4"
+    code = run_app(
+        [*arguments.split(), *["--max-model-len", "64", "--minutes", "0.05", "--plot", "held.png"]]
+    )
+    assert code == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "held-out whole steps" in out and "profile: profile.json" in out
+    assert Path("held.png").stat().st_size > 0
+    assert run_app(["calibrate", "--tp", "2"]) == 2
+    assert "one device is measured" in capsys.readouterr().err
+    arguments = "validate executor --profile profile.json --model tiny --num-requests 6"
+    limits = "--max-num-batched-tokens 16 --max-num-seqs 4 --max-model-len 64 --block-size 4"
+    code = run_app([*arguments.split(), *limits.split(), *["--repeats", "2", "--clock", "cpu"]])
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.count("MAPE") == 3 and "KV-starved" in out
+    assert run_app(["validate", "executor", "--profile", "profile.json"]) == 2
+    assert "measured with model" in capsys.readouterr().err
+
+
+class stop_after:
+    """Lets a calibration take this many timings."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __call__(self, _: object) -> bool:
+        self.left -= 1
+        return self.left > 0

@@ -1,0 +1,197 @@
+"""Samples, the adaptive grid and the time budget: no torch, and a clock of their own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration import CalibrationError
+from calibration.bench.axes import Limits, TableAxes, initial_axes
+from calibration.bench.plan import CalibrationPlan
+from calibration.bench.points import Point
+from calibration.bench.samples import Sample, SampleStore
+from calibration.bench.session import BenchProgress, Session
+from sim.rng import Streams
+
+LIMITS = Limits(
+    max_num_batched_tokens=64, max_num_seqs=8, max_model_len=256, max_context_tokens=1024
+)
+POINT = Point("dense", 4)
+
+
+def calm(time_s: float) -> Sample:
+    return Sample(time_s, time_s, time_s)
+
+
+class FakeMachine:
+    """A device whose points take known times, and the clock that they move."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.now_s = 0.0
+        self.asked: list[Point] = []
+        self._noise = noise
+        self._rng = Streams(1).rng("noise")
+
+    def time_s(self, point: Point) -> float:
+        return 1e-3 + 1e-5 * point.first + 1e-7 * point.first * point.second
+
+    def measure(self, point: Point) -> Sample:
+        self.asked.append(point)
+        time_s = self.time_s(point) * (1 + self._noise * self._rng.normal())
+        self.now_s += time_s
+        return calm(time_s)
+
+    def session(self, store: SampleStore, budget_s: float, stop_after: int = 10**9) -> Session:
+        def on_progress(_: BenchProgress) -> bool:
+            return len(self.asked) < stop_after
+
+        return Session(
+            self.measure,
+            store,
+            budget_s=budget_s,
+            clock=lambda: self.now_s,
+            rng=Streams(0).rng("order"),
+            on_progress=on_progress,
+        )
+
+
+def test_a_hiccup_hardly_moves_a_time() -> None:
+    store = SampleStore({})
+    for time_s in (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 50.0):
+        store.add(POINT, calm(time_s))
+    assert store.time_s(POINT) == pytest.approx(1.0, rel=0.02)
+
+
+def test_equal_samples_settle_and_scattered_ones_do_not() -> None:
+    store = SampleStore({})
+    for _ in range(5):
+        store.add(POINT, calm(1.0))
+    found = store.statistics(POINT)
+    assert found is not None and found.is_settled
+    scattered = SampleStore({})
+    for time_s in (1.0, 1.3, 0.8, 1.1, 0.7):
+        scattered.add(POINT, calm(time_s))
+    found = scattered.statistics(POINT)
+    assert found is not None and not found.is_settled
+
+
+def test_interrupted_samples_are_counted() -> None:
+    store = SampleStore({})
+    store.add(POINT, Sample(1.0, wall_s=3.0, cpu_s=1.0))
+    store.add(POINT, Sample(1.0, wall_s=1.0, cpu_s=1.0))
+    found = store.statistics(POINT)
+    assert found is not None and found.num_disturbed == 1
+
+
+def test_samples_come_back_from_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "p.samples.jsonl"
+    store = SampleStore({"device": "x"}, file)
+    store.start()
+    store.add(POINT, calm(1.5))
+    with file.open("a") as out:
+        out.write('["dense", 4, 0, 1.')  # killed while writing
+    again = SampleStore({"device": "x"}, file)
+    again.resume()
+    assert again.samples == {POINT: [calm(1.5)]}
+
+
+@pytest.mark.parametrize("content", ["", "{}", "not json", json.dumps({"format": "other"})])
+def test_resume_refuses_other_files(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "p.samples.jsonl"
+    file.write_text(content)
+    with pytest.raises(CalibrationError, match="not a file of samples"):
+        SampleStore({}, file).resume()
+
+
+def test_resume_refuses_samples_of_another_device(tmp_path: Path) -> None:
+    file = tmp_path / "p.samples.jsonl"
+    SampleStore({"device": "x"}, file).start()
+    with pytest.raises(CalibrationError, match="device 'x', now it is 'y'"):
+        SampleStore({"device": "y"}, file).resume()
+    with pytest.raises(CalibrationError, match="nothing to resume"):
+        SampleStore({}, tmp_path / "none").resume()
+
+
+def test_a_session_keeps_to_its_budget_and_covers_the_grid_first() -> None:
+    machine, store = FakeMachine(noise=0.3), SampleStore({})
+    plan = CalibrationPlan(LIMITS, ["norms"], 6)
+    machine.session(store, budget_s=1.0).run(plan)
+    longest = max(map(machine.time_s, machine.asked))
+    assert machine.now_s <= 1.0 + 2 * longest
+    assert not plan.missing(store)
+
+
+def test_a_session_ends_early_once_all_has_settled() -> None:
+    machine, store = FakeMachine(), SampleStore({})
+    plan = CalibrationPlan(LIMITS, [], 0)
+    machine.session(store, budget_s=1e6).run(plan)
+    assert machine.now_s < 60
+    assert all(store.statistics(point) is not None for point in plan.points())
+
+
+def test_a_stop_ends_a_session_at_once_with_what_it_has() -> None:
+    machine, store = FakeMachine(), SampleStore({})
+    session = machine.session(store, budget_s=1e6, stop_after=10)
+    session.run(CalibrationPlan(LIMITS, [], 0))
+    assert session.was_stopped and len(machine.asked) <= 12
+    assert 0 < len(store.samples) <= 6
+
+
+def test_axes_reach_the_limits() -> None:
+    dense, logits, prefill, decode = initial_axes(LIMITS)
+    assert (dense.rows[0], dense.rows[-1]) == (1, 64)
+    assert logits.rows[-1] == 8
+    assert (prefill.rows[-1], prefill.columns[0], prefill.columns[-1]) == (64, 0, 256)
+    assert (decode.rows[-1], decode.columns[-1]) == (8, 256)
+
+
+def test_a_gap_is_filled_where_a_straight_line_misses() -> None:
+    axes = TableAxes("dense", [1, 64], [0])
+
+    def bent(point: Point) -> float:
+        return 1.0 + max(0, point.first - 8)
+
+    (probe,) = axes.candidates()
+    assert probe == Point("dense", 8)
+    assert axes.judge(probe, bent, noise=0.0)
+    assert axes.rows == [1, 8, 64]
+
+
+def test_no_row_is_added_where_a_line_fits_or_noise_explains_it() -> None:
+    axes = TableAxes("decode_attention", [1, 8], [1, 16, 256])
+    for probe in axes.candidates():
+        assert not axes.judge(probe, lambda p: 1.0 + 0.1 * p.first * p.second, noise=0.0)
+    noisy = TableAxes("dense", [1, 64], [0])
+    assert not noisy.judge(Point("dense", 8), lambda p: 1.1 if p.first == 8 else 1.0, noise=0.05)
+
+
+def test_cells_beyond_the_cache_go_on_along_their_row() -> None:
+    axes = TableAxes("decode_attention", [1, 8], [1, 16, 256], limit=256)
+    assert Point("decode_attention", 8, 256) not in axes.points()
+    times = axes.times(lambda p: 1.0 + 0.5 * p.first * p.second)
+    assert times[1][2] == pytest.approx(1.0 + 0.5 * 8 * 256)
+
+
+def test_rows_without_samples_are_left_out() -> None:
+    axes = TableAxes("decode_attention", [1, 4, 8], [1, 16])
+    known = {point for point in axes.points() if point.first != 4}
+    axes.drop_unfilled(known)
+    assert axes.rows == [1, 8] and axes.columns == [1, 16]
+
+
+def test_an_adapted_grid_predicts_what_it_has_not_measured() -> None:
+    """A device with a kink at 24 tokens, as products have: probes find it."""
+    machine = FakeMachine()
+
+    def kinked(point: Point) -> float:
+        work = 1e-4 * point.first * (point.second + 1)
+        return 1e-3 * (1.0 + 0.2 * (point.first > 24) + work)
+
+    machine.time_s = kinked  # type: ignore[method-assign]
+    store = SampleStore({})
+    plan = CalibrationPlan(LIMITS, [], 0)
+    machine.session(store, budget_s=1e6).run(plan)
+    rows = plan.axes_of("dense").rows
+    assert any(16 < row <= 24 for row in rows) and any(24 < row <= 32 for row in rows)
+    assert np.all(np.diff(rows) > 0)

@@ -1,0 +1,128 @@
+"""The executor: the scheduler's decisions on a real cache give the tokens of the model alone."""
+
+import numpy as np
+import pytest
+
+from calibration import ModelSpec
+from sim.errors import StudyError
+from sim.executor.executor import ExecutedRun, Executor, PromptTokens
+from sim.executor.host_time import fit_host_overhead
+from sim.rng import Streams
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from traces import Trace
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[bench]'")
+
+from calibration.bench.decoder import Decoder  # noqa: E402
+from calibration.bench.device import open_device  # noqa: E402
+from sim.executor.clocks import CpuClock, WallClock  # noqa: E402
+from sim.executor.runner import DecoderRunner  # noqa: E402
+
+TINY = ModelSpec(
+    name="tiny",
+    num_hidden_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    intermediate_size=48,
+    vocab_size=997,
+    max_position_embeddings=256,
+    dtype="float32",
+)
+LENGTHS = [(30, 20), (5, 33), (47, 9), (12, 12), (60, 30), (1, 4), (33, 25)]
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder(TINY, open_device("cpu"), block_size=4)
+
+
+def trace(prompts: list[tuple[tuple[str, int], ...]] | None = None) -> Trace:
+    prompt, output = zip(*LENGTHS, strict=True)
+    return Trace.from_columns(
+        np.zeros(len(LENGTHS)), np.array(prompt), np.array(output), prompts=prompts
+    )
+
+
+def serve(
+    decoder: Decoder, served: Trace, num_blocks: int, **options: int
+) -> tuple[ExecutedRun, Executor]:
+    scheduler = SchedulerConfig(max_num_seqs=8, max_model_len=128, **options)  # type: ignore[arg-type]
+    cache = CacheConfig(num_blocks, 4)
+    executor = Executor(scheduler, cache, DecoderRunner(decoder, num_blocks, 4), CpuClock())
+    return executor.serve(served, TINY.vocab_size, Streams(5).rng("prompts")), executor
+
+
+def test_every_schedule_gives_the_same_tokens(decoder: Decoder) -> None:
+    """One by one, in large batches, in small chunks, with preemptions: greedy tokens agree."""
+    runs = {
+        "at once": serve(decoder, trace(), 300)[0],
+        "small chunks": serve(decoder, trace(), 300, max_num_batched_tokens=9)[0],
+        "starved": serve(decoder, trace(), 26)[0],
+    }
+    preemptions = {
+        name: sum(step.num_preempted for step in run.steps) for name, run in runs.items()
+    }
+    assert preemptions["starved"] > 0 and preemptions["at once"] == 0
+    tokens = [run.tokens for run in runs.values()]
+    assert tokens[0] == tokens[1] == tokens[2]
+    for row, (prompt, output) in enumerate(LENGTHS):
+        assert len(tokens[0][row]) == prompt + output
+
+
+def test_shared_blocks_hold_what_was_computed_once(decoder: Decoder) -> None:
+    """Requests with equal beginnings read one another's blocks and still get their own tokens."""
+    prompts = [
+        (("all", min(count, 28)), (f"own-{i}", max(count - 28, 0)))[: 1 + (count > 28)]
+        for i, (count, _) in enumerate(LENGTHS)
+    ]
+    shared, _ = serve(decoder, trace(prompts), 300, max_num_batched_tokens=64)  # type: ignore[arg-type]
+    hits = sum(request.num_cached_tokens for request in shared.requests)
+    assert hits > 0
+    alone = {}
+    tokens = PromptTokens(TINY.vocab_size, Streams(5).rng("prompts"))
+    for spec in trace(prompts):  # type: ignore[arg-type]
+        own = tokens.of(spec).tolist()
+        assert shared.tokens[spec.request_id][: len(own)] == own
+    private = trace(prompts)  # type: ignore[arg-type]
+    cache = CacheConfig(300, 4, enable_prefix_caching=False)
+    scheduler = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=64, max_model_len=128)
+    executor = Executor(scheduler, cache, DecoderRunner(decoder, 300, 4), CpuClock())
+    alone = executor.serve(private, TINY.vocab_size, Streams(5).rng("prompts")).tokens
+    assert shared.tokens == alone
+
+
+def test_times_are_in_order_and_steps_do_not_overlap(decoder: Decoder) -> None:
+    run, _ = serve(decoder, trace(), 300, max_num_batched_tokens=32)
+    for request in run.requests:
+        assert request.arrival_time <= request.first_scheduled_s
+        assert request.first_scheduled_s < request.first_token_s <= request.last_token_s
+    for before, after in zip(run.steps, run.steps[1:], strict=False):
+        assert before.end_s <= after.start_s - after.host_s + 1e-9
+        assert after.start_s < after.end_s
+
+
+def test_the_cpu_clock_skips_waits_and_the_wall_clock_sleeps() -> None:
+    cpu = CpuClock()
+    cpu.wait_until(100.0)
+    assert 100.0 <= cpu.now_s() < 101.0
+    wall = WallClock()
+    wall.wait_until(0.02)
+    assert wall.now_s() >= 0.02
+
+
+def test_host_time_is_a_line_through_medians() -> None:
+    host = fit_host_overhead([(1, 110e-6), (2, 120e-6), (4, 140e-6), (8, 180e-6)])
+    assert host.per_step_s == pytest.approx(100e-6)
+    assert host.per_request_s == pytest.approx(10e-6)
+
+
+def test_what_it_does_not_run_is_refused(decoder: Decoder) -> None:
+    with pytest.raises(StudyError, match="async_scheduling"):
+        Executor(
+            SchedulerConfig(async_scheduling=True),
+            CacheConfig(10, 4),
+            DecoderRunner(decoder, 10, 4),
+            CpuClock(),
+        )
