@@ -1,0 +1,79 @@
+"""`headway curve` and `headway advise` as a user has them."""
+
+import pandas as pd
+import pytest
+
+from sim.cli.app import run_app
+from sim.config import load_study
+from sim.study.curve import load_grid
+from tests.study.studies import chat_study, queue_study, write_study
+
+GRID = ("--grid", "engine.max_num_seqs=2,64")
+
+
+def test_a_curve_is_a_figure_and_its_data(tmp_path, capsys):
+    study = write_study(tmp_path, chat_study(120, slo={"ttft_s": 0.05}))
+    out = tmp_path / "out"
+    arguments = ("--rates", "10,30,90", "--jobs", "1", *GRID, "--out", str(out))
+    assert run_app(["curve", str(study), *arguments]) == 0
+    data = pd.read_csv(out / "curve.csv")
+    assert list(data["configuration"].unique()) == ["max_num_seqs 2", "max_num_seqs 64"]
+    assert list(data["arrival_rate_per_s"][:3].round(6)) == [10, 30, 90]
+    assert (out / "curve.png").stat().st_size > 20_000
+    assert (out / "curve.pdf").read_bytes().startswith(b"%PDF")
+    assert "saturated" in capsys.readouterr().out
+
+
+def test_a_curve_over_clients(tmp_path):
+    study = write_study(tmp_path, chat_study(60))
+    out = tmp_path / "out"
+    arguments = ("--concurrency", "1,4,16", "--jobs", "1", "--out", str(out))
+    assert run_app(["curve", str(study), *arguments]) == 0
+    data = pd.read_csv(out / "curve.csv")
+    assert list(data["load"]) == [1, 4, 16]
+    assert data["output_tokens_per_s_per_gpu"].is_monotonic_increasing
+    assert not data["is_saturated"].any()
+
+
+def test_rates_are_met_whatever_the_trace_s_own():
+    assert load_grid(queue_study(10, 0.5), [1.0, 2.0]) == {"trace.poisson_rate_per_s": [1.0, 2.0]}
+    ((key, scales),) = load_grid(chat_study(200), [5.0, 10.0]).items()
+    assert key == "trace.rate_scale" and scales[1] == pytest.approx(2 * scales[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of --rates"),
+        (["--rates", "1", "--concurrency", "1"], "one of --rates"),
+        (["--rates", "0,1"], "positive numbers"),
+        (["--rates", "fast"], "positive numbers"),
+        (["--rates", "1", "--measured", "none.csv"], "can't be read"),
+    ],
+)
+def test_bad_loads_are_one_sentence(tmp_path, capsys, arguments, said):
+    assert run_app(["curve", str(write_study(tmp_path, chat_study())), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_advice_is_studies_that_run_and_say_why(tmp_path, capsys):
+    """One request at a time is slow and dear, so only the 64 at a time are advised."""
+    study = write_study(tmp_path, chat_study(120))
+    out = tmp_path / "out"
+    grid = ("--grid", "replicas=1,2", "--grid", "engine.max_num_seqs=1,64")
+    arguments = (*grid, "--price", "h100=2.5", "--jobs", "1", "--out", str(out))
+    assert run_app(["advise", str(study), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "the cheapest of all" in said and "limited by" in said and "dollars" in said
+    advised = [load_study(path) for path in sorted((out / "advice").glob("*.yaml"))]
+    assert 1 <= len(advised) <= 3
+    assert all(study.engine.scheduler.max_num_seqs == 64 for study in advised)
+    assert (out / "pareto.png").stat().st_size > 10_000
+
+
+def test_no_setting_may_be_worth_advising(tmp_path, capsys):
+    """Twice the load that a queue can bear: every setting is overloaded."""
+    study = write_study(tmp_path, queue_study(300, 2.0))
+    arguments = ("--grid", "engine.max_num_seqs=1", "--jobs", "1", "--out", str(tmp_path / "out"))
+    assert run_app(["advise", str(study), *arguments]) == 1
+    assert "no setting can be advised" in capsys.readouterr().out
