@@ -98,10 +98,12 @@ class InputFile:
             TraceError: bytes that are no text in UTF-8, or a line too long to be one.
         """
         check_is_text(self.head)
+        readline = self.stream.readline
         number = 0
-        while line := self._line():
-            number += 1
-            yield self._decoded(line.removeprefix(_BOM) if number == 1 else line, number)
+        with self._damage_refused():
+            while line := readline(MAX_LINE_BYTES):
+                number += 1
+                yield self._decoded(line.removeprefix(_BOM) if number == 1 else line, number)
 
     def document(self) -> str:
         """All of the file as one text, for formats that are one JSON document.
@@ -116,10 +118,6 @@ class InputFile:
             limit = MAX_DOCUMENT_BYTES
             raise TraceError(f"{self.path}: one JSON document may have at most {limit} bytes")
         return self._decoded(data.removeprefix(_BOM), 1, is_line=False)
-
-    def _line(self) -> bytes:
-        with self._damage_refused():
-            return bytes(self.stream.readline(MAX_LINE_BYTES))
 
     @contextmanager
     def _damage_refused(self) -> Iterator[None]:

@@ -6,8 +6,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from traces import load
+from traces import TraceError, load
+from traces.cells import CellColumn
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -96,3 +99,30 @@ def test_columns_are_found_by_name(write: Callable[..., Path]) -> None:
     text = "GeneratedTokens,TIMESTAMP,ContextTokens\n44,2023-11-16 18:15:46,374\n"
     trace = load(write(text))
     assert (trace[0].num_prompt_tokens, trace[0].num_output_tokens) == (374, 44)
+
+
+@given(
+    styles=st.lists(
+        st.sampled_from(["{}{}", "{}{}+00:00", "{}{}Z", "{} {}", "{}{}x", "{}{}٣"]), max_size=4
+    ),
+    fractions=st.lists(st.sampled_from(["", ".5", ".123456", ".1234567"]), min_size=1, max_size=6),
+)
+def test_quick_and_careful_reading_agree(styles: list[str], fractions: list[str]) -> None:
+    cells = [
+        style.format(f"2024-05-1{i} 00:0{i}:59", fraction)
+        for i, (style, fraction) in enumerate(zip(styles * 6, fractions, strict=False))
+    ]
+    column = CellColumn("t.csv", "TIMESTAMP", range(2, 2 + len(cells)), cells)
+    quick = error = careful = None
+    try:
+        quick = column.clock_ns().tolist() if cells else []
+    except TraceError as refusal:
+        error = str(refusal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("traces.cells._uniform_clock_ns", lambda cells: None)
+        try:
+            careful = column.clock_ns().tolist() if cells else []
+        except TraceError as refusal:
+            assert str(refusal) == error
+            return
+    assert quick == careful
