@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.time_split import MEANINGS, Cause
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -44,6 +46,8 @@ def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
         ("Drafts", _speculative_rows(summary.get("speculative"))),
         ("Prefix cache", _prefix_rows(summary["prefix_cache"])),
         ("KV cache", _kv_rows(summary["run"]["replicas"], summary["kv_cache"])),
+        ("Where time went", _share_rows(summary.get("time_split"))),
+        ("Waits", _wait_rows(summary.get("time_split"))),
         ("Replicas", _replica_rows(summary["replicas"])),
         ("Cost model", _cost_rows(summary["run"]["cost"])),
     ]
@@ -226,6 +230,28 @@ def _replica_rows(replicas: Sequence[Mapping[str, Any]], shown: int = 8) -> list
     ]
     left_out = len(replicas) - shown
     return [*rows, ("", f"... and {left_out} more")] if left_out > 0 else rows
+
+
+def _share_rows(split: Mapping[str, Any] | None) -> list[Row]:
+    if split is None:
+        return []
+    shares = {cause: split["shares"][cause.name.lower()] for cause in Cause}
+    return [(MEANINGS[cause], _percent(value)) for cause, value in shares.items() if value]
+
+
+def _wait_rows(split: Mapping[str, Any] | None) -> list[Row]:
+    if split is None:
+        return []
+    return [
+        (
+            f"priority {waits['priority']}",
+            f"{_percent(waits['wait_share'])} of the time of {_whole(waits['requests'])} requests, "
+            f"mean {_duration(waits['wait_mean_s'])}, p99 {_duration(waits['wait_p99_s'])}, max "
+            f"{_duration(waits['wait_max_s'])} (request {waits['longest_wait_request_id']}), "
+            f"{_whole(waits['never_scheduled_requests'])} never scheduled",
+        )
+        for waits in split["waits"]
+    ]
 
 
 def _cost_rows(cost: Mapping[str, Any]) -> list[Row]:

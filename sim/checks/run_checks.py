@@ -7,7 +7,7 @@ import numpy as np
 
 from sim.checks import conservation, limits, littles_law, times, token_gaps
 from sim.checks.outcome import CheckOutcome
-from sim.metrics import LATENCY_COLUMNS, latency_columns, summarise
+from sim.metrics import LATENCY_COLUMNS, has_split, latency_columns, summarise
 from sim.parquet import read_rows
 from sim.result import REQUESTS, load, read_summary
 from sim.run_result import RunResult
@@ -50,6 +50,8 @@ def check_run(run: RunResult) -> list[CheckOutcome]:
     synchronous = all(replica.synchronous for replica in run.info.replicas)
     if synchronous and run.info.one_token_per_emission:
         checks += EXACT_ENDS
+    if has_split(run.requests):
+        checks.append(times.split_sums)
     return [check(run) for check in checks]
 
 

@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from sim.checks.outcome import CheckOutcome, none_bad
+from sim.checks.outcome import RELATIVE_ERROR, CheckOutcome, none_bad
 from sim.run_result import RunResult
+from sim.time_split import Cause
 
 
 def request_times(run: RunResult) -> CheckOutcome:
@@ -18,6 +19,16 @@ def request_times(run: RunResult) -> CheckOutcome:
         # Written so that a later time without its earlier one (NaN) is bad as well.
         bad |= happened & ~(r[earlier] <= r[later])
     return none_bad("request times in order", r, bad, "requests", ("request_id", *columns))
+
+
+def split_sums(run: RunResult) -> CheckOutcome:
+    """The time of each finished request by cause, which must be recorded, sums to its E2E."""
+    r = run.requests
+    total_s = np.sum([r[cause.column] for cause in Cause], axis=0)
+    whole_s = r["last_token_s"] - r["arrival_s"]
+    bad = (r["state"] == "finished") & ~np.isclose(total_s, whole_s, RELATIVE_ERROR, RELATIVE_ERROR)
+    columns = ("request_id", "arrival_s", "last_token_s", *(cause.column for cause in Cause))
+    return none_bad("time by cause sums to E2E", r, bad, "requests", columns)
 
 
 def times_fit_state(run: RunResult) -> CheckOutcome:

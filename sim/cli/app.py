@@ -162,6 +162,17 @@ def check(
     raise typer.Exit(check_folder(folder))
 
 
+@app.command()
+def explain(
+    folder: Annotated[Path, typer.Argument(help="Run folder of a run with engine.explain: true.")],
+    request: Annotated[int, typer.Argument(min=0, help="Its number in the trace.")],
+) -> None:
+    """Say where the time of one request went: what it waited for, and what was computed."""
+    from sim.cli.explain_command import explain_request
+
+    raise typer.Exit(explain_request(folder, request))
+
+
 @conformance_app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="Cases, one JSON object a line; .gz is read too.")],

@@ -23,6 +23,7 @@ from sim.metrics.throughput import (
     steady_window,
     throughput,
 )
+from sim.metrics.waits import has_split, time_split, wait_s
 
 __all__ = [
     "GLOSSARY",
@@ -37,6 +38,7 @@ __all__ = [
     "finished_gaps",
     "finished_values",
     "goodput",
+    "has_split",
     "is_finished",
     "latency_columns",
     "meaning",
@@ -49,7 +51,9 @@ __all__ = [
     "step_period_s",
     "summarise",
     "throughput",
+    "time_split",
     "tpot_s",
     "ttft_s",
+    "wait_s",
     "weighted_percentile",
 ]

@@ -65,6 +65,15 @@ GLOSSARY: dict[str, str] = {
     ),
     "kv_cache.usage_mean_busy_share": "block-seconds held / block-seconds usable while steps ran",
     "kv_cache.usage_peak_share": "the largest share of its usable blocks that any replica held",
+    "time_split.shares": (
+        "with engine.explain: seconds that finished requests spent for each cause / their E2E; the "
+        "causes are those of sim/time_split.py"
+    ),
+    "time_split.waits": (
+        "by priority, of requests not rejected: those never scheduled, and the time in which "
+        "nothing was computed for a request (to its end, or to the run's), its share of all time, "
+        "and who waited longest"
+    ),
     "steps.steps": "steps of all replicas",
     "steps.batch_mean_tokens": "tokens computed / steps",
     "steps.batch_mean_requests": "requests scheduled, summed over steps / steps",

@@ -23,6 +23,7 @@ from sim.metrics.latency import (
 from sim.metrics.replicas import kv_usage, replica_stats, step_stats
 from sim.metrics.stats import Stats, stats_of
 from sim.metrics.throughput import goodput, steady_throughput, throughput
+from sim.metrics.waits import time_split
 from sim.run_result import Columns, RunInfo, RunResult
 
 SCHEMA_VERSION = 1
@@ -47,6 +48,7 @@ def summarise(run: RunResult) -> dict[str, Any]:
         "speculative": speculative_counts(requests),
         "prefix_cache": prefix_cache_counts(requests),
         "kv_cache": kv_usage(requests, steps, info.replicas),
+        "time_split": time_split(requests),
         "steps": step_stats(steps),
         "replicas": replica_stats(requests, steps, info.replicas),
     }

@@ -169,6 +169,7 @@ def test_every_figure_has_a_meaning_and_every_meaning_a_figure(summary):
     one = np.ones(1, np.int64)
     drafts = {"num_draft_tokens": 3 * one, "num_accepted_tokens": one, "num_verifications": one}
     sections["speculative"] = speculative_counts(drafts)
+    sections["time_split"] = {"shares": {"decoding": 1.0}, "waits": [{"priority": 0}]}
     seen = set()
     for path in leaf_paths(sections):
         assert meaning(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 
 import policies
 from calibration import ConstantCost, CostModel, LinearCost
-from sim.config import ResolvedStudy
+from sim.checks import check_dir, check_run
+from sim.cli.app import run_app
+from sim.config import ResolvedStudy, resolve_study
+from sim.errors import StudyError
+from sim.metrics import time_split
+from sim.result import save
 from sim.run_result import RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -190,3 +196,80 @@ def test_columns_are_there_only_when_asked_for() -> None:
     study = make_study([RequestSpec(0, 0.0, 8, 2)], scheduler, CacheConfig(20), ConstantCost(1.0))
     assert not [name for name in simulate(study).requests if name.startswith("spent_")]
     assert len([n for n in explained(study).requests if n.startswith("spent_")]) == len(Cause)
+
+
+def shared_run() -> RunResult:
+    """One seat; priority 1 waits 4 steps, then priority 0 (which came later) 3 more."""
+    scheduler = SchedulerConfig(1, 100, max_model_len=400)
+    requests = [
+        RequestSpec(0, 0.0, 10, 4, priority=1),
+        RequestSpec(1, 0.0, 10, 3, priority=1),
+        RequestSpec(2, 0.0, 10, 3, priority=0),
+    ]
+    return explained(make_study(requests, scheduler, CacheConfig(100), ConstantCost(STEP_S)))
+
+
+def test_the_summary_has_the_shares_and_the_waits_by_priority() -> None:
+    """E2E 4 + 7 + 10 s, of which 0 + 4 + 7 s in wait for the seat, 3 s prefill, 7 s decoding."""
+    found = time_split(shared_run().requests)
+    assert found is not None
+    shares = {name: value for name, value in found["shares"].items() if value}
+    assert shares == pytest.approx(
+        {"max_num_seqs": 11 / 21, "prefilling": 3 / 21, "decoding": 7 / 21}
+    )
+    urgent, other = found["waits"]
+    assert (urgent["priority"], urgent["wait_max_s"], urgent["requests"]) == (0, 7.0, 1)
+    assert (other["priority"], other["wait_mean_s"], other["requests"]) == (1, 2.0, 2)
+    assert other["longest_wait_request_id"] == 1
+    assert other["wait_share"] == pytest.approx(4 / 11)
+
+
+def test_who_was_never_let_in_is_counted() -> None:
+    scheduler = SchedulerConfig(1, 100, max_model_len=400)
+    requests = [RequestSpec(0, 0.0, 10, 90), RequestSpec(1, 0.5, 10, 3)]
+    study = make_study(requests, scheduler, CacheConfig(100), ConstantCost(STEP_S), until_s=20.25)
+    found = time_split(explained(study).requests)
+    assert found is not None
+    (waits,) = found["waits"]
+    assert waits["never_scheduled_requests"] == 1
+    assert waits["wait_max_s"] == pytest.approx(19.75)
+
+
+def test_a_run_folder_keeps_the_split_and_explain_prints_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shared_run()
+    folder = save(run, tmp_path / "run", plots=False)
+    assert all(outcome.ok for outcome in check_dir(folder))
+    assert "time by cause sums to E2E" in {outcome.name for outcome in check_dir(folder)}
+    assert run_app(["explain", str(folder), "2"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("request 2, priority 0, 10 prompt and 3 output tokens: finished 10.0")
+    assert [line.split()[0] for line in said[1:]] == ["7.000000", "1.000000", "2.000000"]
+    assert "70.0 %  waiting for a seat (max_num_seqs)" in said[1]
+    assert run_app(["explain", str(folder), "9"]) == 2
+    assert "there is no request 9; its requests: 0 to 2" in capsys.readouterr().err
+
+
+def test_a_split_that_does_not_sum_is_caught() -> None:
+    run = shared_run()
+    run.requests["spent_decoding_s"][1] += 0.01
+    (outcome,) = [o for o in check_run(run) if o.name == "time by cause sums to E2E"]
+    assert not outcome.ok
+
+
+def test_explain_says_what_to_do_about_a_run_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = SchedulerConfig(max_model_len=64)
+    study = make_study([RequestSpec(0, 0.0, 8, 2)], scheduler, CacheConfig(20), ConstantCost(1.0))
+    folder = save(simulate(study), tmp_path / "run", plots=False)
+    assert run_app(["explain", str(folder), "0"]) == 2
+    assert "run it again with --set engine.explain=true" in capsys.readouterr().err
+
+
+def test_only_our_own_scheduler_says_why() -> None:
+    study = {"trace": {"sample": True}, "model": "llama-3.1-8b", "hardware": "h100"}
+    engine = {"explain": True, "scheduler": "vllm"}
+    with pytest.raises(StudyError, match=r"engine.explain: the scheduler 'vllm' does not say"):
+        resolve_study({**study, "engine": engine}, "s.yaml")
