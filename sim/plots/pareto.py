@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from sim.plots.style import FAINT, RED, legend_above, log_ticks, plain_numbers, say_empty
 
 FloatArray = npt.NDArray[np.float64]
-_FAR = 20
+_FAR = 6
 
 
 def plot_pareto(

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from sim.report import html
-from sim.report.figures import figure_bytes
 from sim.result import read_config
 from sim.study.sweep_folder import PLAN, read_table
 
@@ -94,12 +93,15 @@ def _pictures(folder: Path, table: pd.DataFrame, keys: Sequence[str]) -> list[st
     files = [folder / name for name in ("curve.png", "pareto.png")]
     parts = [html.picture(path.read_bytes(), path.stem) for path in files if path.is_file()]
     varying = [key for key in keys if table[key].nunique() > 1]
-    if len(varying) == 2:
+    if len(varying) >= 2:
         parts.append(html.picture(_heat_maps(table, varying[0], varying[1]), "heat maps"))
+    if len(varying) > 2:
+        parts.append(f"<p>Means over {html.text(', '.join(varying[2:]))}.</p>")
     return [html.heading("Plots"), *parts] if parts else []
 
 
 def _heat_maps(table: pd.DataFrame, y_key: str, x_key: str) -> bytes:
+    from sim.plots.encode import figure_bytes  # noqa: PLC0415
     from sim.plots.heat_map import plot_heat_map  # noqa: PLC0415 -- matplotlib is slow to import
     from sim.plots.style import house_style, new_figure  # noqa: PLC0415
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from calibration import load_gpu
 from sim.study.pareto import pareto_front
 from sim.study.plan import Plan
 from sim.study.row import Row
 
+_NOTABLY = 0.95
 _LIMITS = {
     "budget": "the token budget: requests wait while batches are full; raise "
     "engine.max_num_batched_tokens",
@@ -53,7 +55,7 @@ def advise(
     latency: str = "latency.ttft_s.p99",
     prices: Mapping[str, float] | None = None,
 ) -> tuple[list[Advice], Front]:
-    """Settings that no other one beats in both cost and latency, by rising cost.
+    """Settings that no other one beats in both cost and latency, by rising cost; no near ties.
 
     Cost is dollars (with prices of the GPUs; else GPU hours) for a million output tokens. Settings
     whose backlog grows, that are not run to the end or that refuse requests are not advised.
@@ -62,7 +64,7 @@ def advise(
     priced = [_cost(plan, group, prices or {}) for group in groups.values()]
     cost = [c if _is_usable(g) else np.nan for c, g in zip(priced, groups.values(), strict=True)]
     latencies = [_mean(group, latency) for group in groups.values()]
-    front = [int(row) for row in pareto_front(cost, latencies)]
+    front = notable(pareto_front(cost, latencies).tolist(), latencies)
     labels = list(groups)
     advices = [
         Advice(
@@ -76,6 +78,15 @@ def advise(
         for place, row in enumerate(front)
     ]
     return advices, Front(tuple(labels), tuple(cost), tuple(latencies), tuple(front))
+
+
+def notable(front: Sequence[int], latency_s: Sequence[float]) -> list[int]:
+    """The front without rows that are hardly faster (by less than 5 %) than a cheaper one kept."""
+    kept: list[int] = []
+    for row in front:
+        if not kept or latency_s[row] < _NOTABLY * latency_s[kept[-1]]:
+            kept.append(row)
+    return kept
 
 
 def _by_setting(plan: Plan, rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -102,8 +113,6 @@ def _cost(plan: Plan, group: Sequence[Row], prices: Mapping[str, float]) -> floa
 
 
 def _price_of(hardware: str, prices: Mapping[str, float]) -> float:
-    from calibration import load_gpu  # noqa: PLC0415
-
     return prices.get(load_gpu(hardware).name, 1.0) if prices else 1.0
 
 
@@ -120,7 +129,7 @@ def _why(place: int, front: Sequence[int], cost: Sequence[float], latency: Seque
         return "the cheapest of all"
     cheaper = front[place - 1]
     faster, dearer = latency[cheaper] / latency[here], cost[here] / cost[cheaper]
-    trade = f"{faster:.2g} times as fast as the next cheaper one for {dearer:.2g} times its cost"
+    trade = f"{faster:.3g} times as fast as the next cheaper one for {dearer:.3g} times its cost"
     return f"the fastest of all: {trade}" if place == len(front) - 1 else trade
 
 

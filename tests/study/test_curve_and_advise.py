@@ -5,6 +5,7 @@ import pytest
 
 from sim.cli.app import run_app
 from sim.config import load_study
+from sim.study.advise import notable
 from sim.study.curve import load_grid
 from tests.study.studies import chat_study, queue_study, write_study
 
@@ -69,6 +70,10 @@ def test_advice_is_studies_that_run_and_say_why(tmp_path, capsys):
     assert 1 <= len(advised) <= 3
     assert all(study.engine.scheduler.max_num_seqs == 64 for study in advised)
     assert (out / "pareto.png").stat().st_size > 10_000
+
+
+def test_near_ties_are_not_advised_apart():
+    assert notable([4, 1, 2, 3], [9.0, 0.97, 0.9, 0.89, 1.0]) == [4, 2]
 
 
 def test_no_setting_may_be_worth_advising(tmp_path, capsys):
