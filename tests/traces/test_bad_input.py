@@ -226,6 +226,77 @@ CASES: dict[str, tuple[str | bytes, list[str]]] = {
         ["line 2", "prompt", "ud800"],
     ),
     "JSON nested too deep": (json_rows("[" * 100_000), ["line 2", "no record"]),
+    "Mooncake cut off": (
+        '{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"timestamp": 3, "inp',
+        ["line 2", "no JSON"],
+    ),
+    "Mooncake with lengths swapped for times": (
+        '{"timestamp": 0, "input_length": 1700000000000, "output_length": 1}\n',
+        ["line 1", "input_length", "1700000000000"],
+    ),
+    "Mooncake misspelt key": (
+        '{"timestamp": 0, "input_lenght": 5, "output_length": 1, "hash_ids": [1]}\n',
+        ["line 1", "'input_lenght'", "did you mean 'input_length'"],
+    ),
+    "Mooncake negative time": (
+        '{"timestamp": -3, "input_length": 5, "output_length": 1}\n',
+        ["line 1", "timestamp", "-3"],
+    ),
+    "Qwen chat id as text": (
+        '{"chat_id": "a", "parent_chat_id": -1, "timestamp": 0, "input_length": 5, '
+        '"output_length": 1, "hash_ids": [1]}\n',
+        ["line 1", "chat_id", "'a'"],
+    ),
+    "BurstGPT columns swapped": (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "ChatGPT,5,472,18,490,API log\n",
+        ["line 2", "Timestamp", "'ChatGPT'"],
+    ),
+    "BurstGPT with tokens spelt out": (
+        "Timestamp,Request tokens,Response tokens\n5,many,18\n",
+        ["line 2", "Request tokens", "'many'"],
+    ),
+    "WEKA cut off": (
+        '{"id": "a", "block_size": 64, "hash_id_scope": "local", "requests": [{"t": 0, "in": 5',
+        ["line 1", "no JSON", "cut off"],
+    ),
+    "WEKA without requests": (
+        '{"id": "a", "block_size": 64, "hash_id_scope": "local", "requests": {}}',
+        ["'requests'", "a list of requests"],
+    ),
+    "WEKA request without a length": (
+        '{"block_size": 64, "hash_id_scope": "local", "requests": [{"t": 0, "out": 5}]}',
+        ["request 1", "'in' is missing"],
+    ),
+    "WEKA request that is none": (
+        '{"block_size": 64, "hash_id_scope": "local", "requests": [7]}',
+        ["request 1", "7"],
+    ),
+    "WEKA with too many hash ids": (
+        '{"block_size": 64, "hash_id_scope": "local", '
+        '"requests": [{"t": 0, "in": 64, "out": 5, "hash_ids": [1, 2]}]}',
+        ["request 1", "2 ids", "in 64 has 1 full blocks of 64"],
+    ),
+    "LLMServingSim with too few token ids": (
+        '{"input_toks": 3, "output_toks": 1, "arrival_time_ns": 0, "input_tok_ids": [1, 2]}\n',
+        ["line 1", "2 ids", "input_toks is 3"],
+    ),
+    "LLMServingSim session without requests": (
+        '{"session_id": "a", "arrival_time_ns": 0, "sub_requests": []}\n',
+        ["line 1", "sub_requests", "[]"],
+    ),
+    "own parent as text": (
+        json_rows(JSON_ROW + ', "parent_id": "one"}'),
+        ["line 2", "parent_id", "'one'"],
+    ),
+    "own think time negative": (
+        json_rows(JSON_ROW + ', "think_time_s": -1}'),
+        ["line 2", "think_time_s", "-1"],
+    ),
+    "own adapter negative": (
+        "arrival_s,num_prompt_tokens,num_output_tokens,lora_id\n0,1,1,-1\n",
+        ["line 2", "lora_id", "'-1'"],
+    ),
     "no Parquet after the magic": (b"PAR1 and then nothing", ["Parquet", "cut off"]),
 }
 
