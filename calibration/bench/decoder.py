@@ -66,12 +66,14 @@ class Decoder:
     def step(self, batch: StepBatch, cache: PagedKVCache) -> list[int]:
         """Compute a batch and return the next token of each piece that wants one (greedy)."""
         with torch.inference_mode():
-            return [int(token) for token in self.forward(batch, cache).tolist()]
+            sampled = self.forward(self.rows(batch), self.attention.plan(batch), cache)
+            return [int(token) for token in sampled.tolist()]
 
-    def forward(self, batch: StepBatch, cache: PagedKVCache) -> torch.Tensor:
-        """Return the sampled tokens on the device, without waiting for them."""
-        rows = self.rows(batch)
-        plan = self.attention.plan(batch)
+    def forward(self, rows: Rows, plan: Any, cache: PagedKVCache) -> torch.Tensor:
+        """Return the sampled tokens on the device, without waiting for them.
+
+        `plan` is the attention kernel's for the same batch.
+        """
         x = self.embed(rows)
         for number in range(len(self.layers)):
             query = self.before_attention(number, x, rows, cache)

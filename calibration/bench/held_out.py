@@ -42,25 +42,28 @@ def region(shape: StepShape) -> str:
 
 
 def summarise(steps: Sequence[HeldOutStep]) -> dict[str, Any]:
-    """Return mean, p50, p90 of the absolute errors and the signed mean, over all and by region."""
+    """Return `error_figures` over all steps and by region."""
     regions = sorted({step.region for step in steps})
     return {
-        "all": _summary(steps),
+        "all": error_figures([step.error for step in steps]),
         "by_region": {
-            name: _summary([step for step in steps if step.region == name]) for name in regions
+            name: error_figures([step.error for step in steps if step.region == name])
+            for name in regions
         },
     }
 
 
-def _summary(steps: Sequence[HeldOutStep]) -> dict[str, Any]:
-    errors = np.array([step.error for step in steps])
+def error_figures(errors: Sequence[float]) -> dict[str, Any]:
+    """Return mean, p50, p90 of absolute relative errors, and the signed mean."""
+    if not errors:
+        return {"num_points": 0}
     sizes = np.abs(errors)
     return {
-        "steps": len(steps),
-        "mean_abs": _rounded(sizes.mean()),
-        "p50_abs": _rounded(np.percentile(sizes, 50)),
-        "p90_abs": _rounded(np.percentile(sizes, 90)),
-        "bias": _rounded(errors.mean()),
+        "num_points": len(errors),
+        "mean": _rounded(sizes.mean()),
+        "p50": _rounded(np.percentile(sizes, 50)),
+        "p90": _rounded(np.percentile(sizes, 90)),
+        "bias": _rounded(float(np.mean(errors))),
     }
 
 

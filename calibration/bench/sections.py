@@ -61,7 +61,7 @@ class Sections:
             WHOLE: self._whole,
         }
         before = self._batch([(1, _CONTEXT_BEFORE)] * _DECODES_BEFORE)
-        self._step_before: Work = lambda: decoder.forward(before, cache)
+        self._step_before: Work = lambda: decoder.step(before, cache)
 
     def measure(self, point: Point) -> Sample:
         """Time a point once."""
@@ -121,8 +121,11 @@ class Sections:
         return lambda: _all_layers(decoder, query, cache, ready or attention.plan(batch))
 
     def _whole(self, point: Point) -> Work:
-        batch = self.held_out[point.first]
-        return lambda: self.decoder.forward(batch, self.cache).tolist()
+        decoder, cache, batch = self.decoder, self.cache, self.held_out[point.first]
+        if decoder.device.is_cuda:
+            rows, plan = decoder.rows(batch), decoder.attention.plan(batch)
+            return lambda: decoder.forward(rows, plan, cache)
+        return lambda: decoder.step(batch, cache)
 
     # One operation -----------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ import numpy as np
 from calibration.bench.axes import TableAxes
 from calibration.bench.held_out import (
     HeldOutStep,
+    error_figures,
     region,
     summarise,
 )
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import TABLES, Point
 from calibration.bench.samples import SampleStore
-from calibration.kernels.errors_of_fit import error_summary
 from calibration.profile_cost import ProfileCost
 from calibration.profile_format import Profile, ProfileProvenance
 from calibration.profile_tables import CurveTable, GridTable
@@ -71,7 +71,7 @@ def describe_fit(
     fit: dict[str, Any] = {
         "method": "clipped means of timings in random order; held-out whole steps are in no table",
         "measuring": _measuring(plan, store),
-        **{axes.table: error_summary(np.array(list(axes.probes.values()))) for axes in plan.axes},
+        **{axes.table: error_figures(list(axes.probes.values())) for axes in plan.axes},
         "operations_us": _operations(plan, store),
         "checks": _checks(plan, store),
     }

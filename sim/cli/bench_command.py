@@ -177,8 +177,8 @@ def _held_out_lines(held_out: Any) -> list[str]:
     rows = {"all": held_out["all"], **held_out["by_region"]}
     lines = [f"{'held-out whole steps':40}{'steps':>6}{'MAPE':>8}{'p50':>8}{'p90':>8}{'bias':>8}"]
     return lines + [
-        f"{name:40}{row['steps']:>6}{row['mean_abs']:>8.1%}{row['p50_abs']:>8.1%}"
-        f"{row['p90_abs']:>8.1%}{row['bias']:>+8.1%}"
+        f"{name:40}{row['num_points']:>6}{row['mean']:>8.1%}{row['p50']:>8.1%}"
+        f"{row['p90']:>8.1%}{row['bias']:>+8.1%}"
         for name, row in rows.items()
     ]
 

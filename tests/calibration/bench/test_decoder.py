@@ -119,7 +119,7 @@ def test_a_calibration_fills_a_profile_that_reads_back(tmp_path: Path) -> None:
     assert ProfileCost(profile).step_time_s(shape) > 0
     assert ProfileCost(profile).out_of_range(shape) is None
     assert set(profile.fit["operations_us"]) == set(OPERATIONS)
-    assert profile.fit["held_out"]["all"]["steps"] == 6
+    assert profile.fit["held_out"]["all"]["num_points"] == 6
     before = len(file.read_text().splitlines())
     run_calibration(
         OPTIONS, rng=Streams(0).rng, samples_file=file, resume=True, on_progress=stop_after(3)
