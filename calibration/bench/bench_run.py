@@ -67,12 +67,13 @@ def run_calibration(
     rng: Rng,
     samples_file: Path | None = None,
     resume: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
     on_progress: Callable[[BenchProgress], bool] = lambda _: True,
 ) -> Calibration:
     """Measure within the budget and return the profile.
 
     Samples go to `samples_file` as they are taken; with `resume` those in it count. `on_progress`
-    returns False to stop.
+    returns False to stop; the budget is seconds of `clock`.
 
     Raises:
         CalibrationError: no such device, too little memory, a budget or an interrupt too early
@@ -89,7 +90,7 @@ def run_calibration(
         bench.sections.measure,
         store,
         budget_s=options.budget_s,
-        clock=time.perf_counter,
+        clock=clock,
         rng=rng("order"),
         on_progress=on_progress,
     )

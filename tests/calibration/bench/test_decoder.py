@@ -107,6 +107,7 @@ def test_pages_chunks_and_batches_give_the_tokens_of_the_plain_model() -> None:
             text.append(token)
 
 
+@pytest.mark.usefixtures("budget_in_cpu_time")
 def test_a_calibration_fills_a_profile_that_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "p.samples.jsonl"
     calibration = run_calibration(
@@ -152,6 +153,7 @@ def test_spread_contexts_keep_their_mean() -> None:
     assert str(Point("dense", 4)) == "dense 4"
 
 
+@pytest.mark.usefixtures("budget_in_cpu_time")
 def test_calibrate_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

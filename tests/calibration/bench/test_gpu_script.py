@@ -15,6 +15,7 @@ SCRIPT = CHECKOUT / "scripts/calibrate_gpu.py"
 HEAVY = "pandas pyarrow scipy matplotlib simpy pydantic typer yaml rich"
 
 
+@pytest.mark.usefixtures("budget_in_cpu_time")
 def test_its_cpu_path_brings_back_a_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
