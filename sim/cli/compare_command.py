@@ -1,5 +1,8 @@
 """`headway compare`."""
 
+import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +40,7 @@ class CompareOptions:
 def compare_studies(a: Path, b: Path | None, options: CompareOptions) -> int:
     """Run both, print the verdicts, write the folder, and return the exit code."""
     _check(options)
+    sys.path.append(str(Path.cwd()))  # a router given as module:name may lie where the user is
     arms = _arms(a, b, options)
     (a_name, a_values), (b_name, b_values) = arms
     first = int(a_values.get("seed", 0) or 0)
@@ -126,8 +130,6 @@ def _save(comparison: Comparison, configs: Mapping[str, Any], options: CompareOp
     folder = options.out or COMPARISONS / _folder_name(comparison)
     if folder.exists() and any(folder.iterdir()) and not (folder / "compare.json").exists():
         raise StudyError(f"{folder}: holds other things than a comparison; choose another name")
-    import json
-
     text = json.dumps(to_json(comparison, configs), indent=2, allow_nan=False, default=str)
     write_atomically(folder / "compare.json", (text + "\n").encode())
     effects = (*comparison.effects, *comparison.by_group)
@@ -149,6 +151,4 @@ def _draw(comparison: Comparison, path: Path) -> None:
 
 
 def _folder_name(comparison: Comparison) -> str:
-    import re
-
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{comparison.a}-vs-{comparison.b}").strip("-.")

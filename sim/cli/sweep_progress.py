@@ -14,25 +14,36 @@ _LINE_EVERY_S = 5.0
 OnSweep = Callable[[SweepProgress], None]
 
 
-def remaining_s(progress: SweepProgress, elapsed_s: float) -> float | None:
-    """Seconds left if the points to come take as long as those run so far; None before one has.
+class Pace:
+    """Seconds left, from the points that ended after the first one did.
 
-    Points kept from before took no time and say nothing.
+    What came before the first one's end says little: workers start, and several points are half
+    done. Points kept from before took no time and say nothing.
     """
-    num_run = progress.num_done - progress.num_kept
-    if num_run == 0:
-        return None
-    return elapsed_s / num_run * (progress.num_total - progress.num_done)
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def remaining_s(self, progress: SweepProgress, elapsed_s: float) -> float | None:
+        """Seconds left at this pace; None until two points have run."""
+        if progress.num_done == progress.num_kept:
+            return None
+        if self._first is None:
+            self._first = (progress.num_done, elapsed_s)
+        num_first, first_s = self._first
+        if progress.num_done == num_first:
+            return None
+        pace_s = (elapsed_s - first_s) / (progress.num_done - num_first)
+        return pace_s * (progress.num_total - progress.num_done)
 
 
-def progress_text(progress: SweepProgress, elapsed_s: float) -> str:
+def progress_text(progress: SweepProgress, left_s: float | None) -> str:
     """One line: done, kept, failed, time left."""
     parts = [f"{progress.num_done:,} of {progress.num_total:,} points"]
     if progress.num_kept:
         parts.append(f"{progress.num_kept:,} kept from before")
     if progress.num_failed:
         parts.append(f"{progress.num_failed:,} failed")
-    left_s = remaining_s(progress, elapsed_s)
     if left_s is not None and progress.num_done < progress.num_total:
         parts.append(f"about {clock(left_s)} left")
     return ", ".join(parts)
@@ -60,14 +71,15 @@ def watched_sweep() -> Iterator[OnSweep]:
 
 @contextmanager
 def _lines(elapsed_s: Callable[[], float]) -> Iterator[OnSweep]:
-    next_s = 0.0
+    next_s, pace = 0.0, Pace()
 
     def draw(progress: SweepProgress) -> None:
         nonlocal next_s
         now_s = elapsed_s()
+        left_s = pace.remaining_s(progress, now_s)
         if now_s >= next_s or progress.num_done == progress.num_total:
             next_s = now_s + _LINE_EVERY_S
-            typer.echo(progress_text(progress, now_s), err=True)
+            typer.echo(progress_text(progress, left_s), err=True)
 
     yield draw
 
@@ -79,10 +91,10 @@ def _bar(elapsed_s: Callable[[], float]) -> Iterator[OnSweep]:
 
     columns = (BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, text="")
+        task, pace = bar.add_task("", total=None, text=""), Pace()
 
         def draw(progress: SweepProgress) -> None:
-            text = progress_text(progress, elapsed_s())
+            text = progress_text(progress, pace.remaining_s(progress, elapsed_s()))
             bar.update(task, completed=progress.num_done, total=progress.num_total, text=text)
 
         yield draw

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from sim import result as run_folder
-from sim.metrics import meaning
+from sim.metrics import GLOSSARY, is_finished, latency_columns, meaning
 from sim.report import html
 from sim.run_result import RunResult
+from sim.study.intervals import batch_means
 from sim.study.limits import limit_shares
-from sim.study.steady import kept_window, steadiness
+from sim.study.steady import kept_window, mser, steadiness
 from sim.summary_table import fact_rows
 
 _LATENCIES = (
@@ -21,6 +25,7 @@ _LATENCIES = (
 )
 _STATS = ("count", "mean", "p50", "p90", "p95", "p99", "max")
 _SLOWEST = 25
+_FEWEST_FOR_INTERVALS = 100
 
 
 def run_page(folder: Path) -> str:
@@ -32,6 +37,7 @@ def run_page(folder: Path) -> str:
         html.heading("Latency of finished requests (s)"),
         html.table(("", *_STATS), _latency_rows(summary)),
     ]
+    parts += _intervals(run)
     for name, rows in fact_rows(summary):
         parts += [html.heading(name), html.facts(rows)]
     parts += [html.heading("What requests waited for"), html.facts(_limit_rows(run))]
@@ -63,6 +69,33 @@ def _latency_rows(summary: Mapping[str, Any]) -> list[list[Any]]:
     return [
         [label, *(summary["latency"][key][stat] for stat in _STATS)] for key, label in _LATENCIES
     ]
+
+
+def _intervals(run: RunResult) -> list[str]:
+    """Means with batch-means intervals, of requests after the transient that MSER-5 finds."""
+    finished = is_finished(run.requests)
+    if int(finished.sum()) < _FEWEST_FOR_INTERVALS:
+        return []
+    order = np.lexsort((run.requests["request_id"], run.requests["arrival_s"]))
+    latency = latency_columns(run.requests)
+    rows = []
+    for key, label in _LATENCIES:
+        if key in latency:
+            values = latency[key][order][finished[order]]
+            values = values[~np.isnan(values)]
+            rows.append(_interval_row(label, values))
+    names = ("", "left out", "mean", "low", "high", "batches", "batches are independent")
+    title = "Means of the steady part with 95 % intervals (batch means, s)"
+    return [html.heading(title), html.table(names, [row for row in rows if row])]
+
+
+def _interval_row(label: str, values: npt.NDArray[np.float64]) -> list[Any]:
+    cut = mser(values)
+    if len(values) - cut < _FEWEST_FOR_INTERVALS // 2:
+        return []
+    found = batch_means(values[cut:])
+    interval, is_fine = found.interval, "yes" if found.is_reliable else "no: the run is too short"
+    return [label, cut, interval.estimate, interval.low, interval.high, found.num_batches, is_fine]
 
 
 def _limit_rows(run: RunResult) -> list[tuple[str, str]]:
@@ -100,8 +133,6 @@ def _plots(folder: Path, run: RunResult) -> list[str]:
 
 
 def _slowest(run: RunResult) -> str:
-    from sim.metrics import latency_columns  # noqa: PLC0415
-
     latency = latency_columns(run.requests)
     known = [i for i in latency["e2e_s"].argsort()[::-1].tolist() if latency["e2e_s"][i] >= 0]
     plain = ("request_id", "replica", "priority", "num_prompt_tokens", "num_output_tokens",
@@ -121,6 +152,4 @@ def _config(folder: Path) -> str:
 
 
 def _meanings() -> str:
-    from sim.metrics import GLOSSARY  # noqa: PLC0415
-
     return "\n".join(f"{path}: {meaning(path)}" for path in GLOSSARY)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sim.cli.app import run_app
-from sim.cli.sweep_progress import progress_text, remaining_s
+from sim.cli.sweep_progress import Pace, progress_text
 from sim.config import resolve_study
 from sim.config.load import parse_study
 from sim.errors import ResultError
@@ -211,10 +211,18 @@ def test_kill_9_loses_at_most_what_was_in_flight(tmp_path):
 
 
 def test_the_time_left_comes_from_points_that_ran():
-    assert remaining_s(SweepProgress(10, 20, 10, 0), 5.0) is None
-    assert remaining_s(SweepProgress(15, 20, 10, 0), 5.0) == pytest.approx(5.0)
-    text = progress_text(SweepProgress(15, 1020, 10, 2), 5.0)
+    """Two workers start in 10 s, and then every 2 s a point of 4 s ends."""
+    pace = Pace()
+    assert pace.remaining_s(SweepProgress(10, 20, 10, 0), 5.0) is None  # all kept from before
+    assert pace.remaining_s(SweepProgress(11, 20, 10, 0), 14.0) is None
+    assert pace.remaining_s(SweepProgress(12, 20, 10, 0), 16.0) == pytest.approx(16.0)
+    assert pace.remaining_s(SweepProgress(19, 20, 10, 0), 30.0) == pytest.approx(2.0)
+
+
+def test_progress_in_words():
+    text = progress_text(SweepProgress(15, 1020, 10, 2), 1005.0)
     assert text == "15 of 1,020 points, 10 kept from before, 2 failed, about 16:45 left"
+    assert progress_text(SweepProgress(20, 20, 0, 0), 0.0) == "20 of 20 points"
 
 
 def test_trimming_leaves_the_ends_out_of_latencies(tmp_path):
