@@ -154,4 +154,20 @@ FAMILIES: dict[str, Family] = {
     "async_spec_storm": replace(
         _STORM, is_async=1.0, drafts=(1, 2, 3, 5), methods=_DRAFTERS, priority=0.6, stops=0.3
     ),
+    "drafter_storm": replace(
+        _STORM,
+        num_requests=(4, 16),
+        drafts=(3, 5),
+        methods=("draft_model", "dflash", "eagle3"),
+        parallel=0.5,
+        priority=0.8,
+        prompt_tokens=(1, 30),
+        output_tokens=(30, 120),
+        short_prompts=0.0,
+        block_sizes=(4,),
+        pool=(0.5, 2.0),
+        tight=0.0,
+        budgets=(8, 12, 14, 20),
+        max_num_seqs=(4, 8),
+    ),
 }

@@ -2,26 +2,42 @@
 
     python tests/parity/mutations/run_mutants.py [WORDS_OF_A_RULE]
 
-Exits 1 if one is not caught, or does not apply any more.
+Each rule is tried in a process of its own, forked after the cases were read, on a copy of the
+scheduler. Exits 1 if one is not caught, or does not apply any more.
 """
 
+# ruff: noqa: PLC0415 -- the scheduler is imported from where the rule was applied
+import gzip
+import json
+import multiprocessing
 import shutil
-import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 
 from mutants import LEDGER, MUTANTS, Mutant
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-
 TIMEOUT_S = 600
 # What the replay imports.
 PARTS = ("scheduler", "conformance", "vllm_adapter", "__init__.py", "errors.py", "rng.py")
 
 
-def try_mutant(mutant: Mutant) -> str:
+def read_in_turns() -> list[dict]:
+    """All recorded cases: one of every family, then another; most wrong rules show at once."""
+    families: dict[str, list[dict]] = {}
+    for path in sorted(HERE.parent.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for case in map(json.loads, lines):
+                families.setdefault(case["name"].split("-")[0], []).append(case)
+    for cases in families.values():
+        cases.sort(key=lambda case: len(case["steps"]))
+    return [c for turn in zip_longest(*families.values()) for c in turn if c is not None]
+
+
+def try_mutant(mutant: Mutant, cases: list[dict]) -> str:
     """What became of a wrong rule: `caught: ...`, `SURVIVED` or `DOES NOT APPLY`."""
     with tempfile.TemporaryDirectory() as folder:
         copy_sim(Path(folder) / "sim")
@@ -30,7 +46,7 @@ def try_mutant(mutant: Mutant) -> str:
         if text.count(mutant.old) != 1:
             return f"DOES NOT APPLY: found {text.count(mutant.old)} times"
         target.write_text(text.replace(mutant.old, mutant.new))
-        return replay(folder, "ledger" if mutant.file == LEDGER else "manager")
+        return in_process(folder, mutant.file == LEDGER, cases)
 
 
 def copy_sim(target: Path) -> None:
@@ -43,25 +59,49 @@ def copy_sim(target: Path) -> None:
             shutil.copy(source, target / part)
 
 
-def replay(folder: str, kv_cache: str) -> str:
-    files = sorted(str(path) for path in HERE.parent.glob("*.jsonl.gz"))
-    command = [sys.executable, str(HERE / "try_mutant.py"), folder, kv_cache, *files]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
+def in_process(folder: str, on_ledger: bool, cases: list[dict]) -> str:
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=replay, args=(folder, on_ledger, cases, answers))
+    process.start()
+    process.join(TIMEOUT_S)
+    if process.is_alive():
+        process.kill()
         return f"caught: no end within {TIMEOUT_S} s"
-    if done.returncode == 0:
-        return "SURVIVED"
-    return f"caught: {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}"
+    return answers.get() if not answers.empty() else "caught: the replay died"
+
+
+def replay(folder: str, on_ledger: bool, cases: list[dict], answers) -> None:
+    """Replay on the scheduler that lies in `folder` until a case differs."""
+    sys.path.insert(0, folder)
+    from sim.conformance import first_difference, replay_case
+    from sim.scheduler.async_scheduler import AsyncScheduler, create_scheduler
+    from sim.scheduler.kv_ledger import KVLedger
+    from sim.scheduler.scheduler import Scheduler
+
+    def create_on_ledger(config, cache):
+        kind = AsyncScheduler if config.async_scheduling else Scheduler
+        return kind(config, cache, KVLedger(cache, config))
+
+    make_scheduler = create_on_ledger if on_ledger else create_scheduler
+    for case in cases:
+        try:
+            steps = replay_case(case, make_scheduler, max_idle_iterations=500)
+            found = first_difference(case["steps"], steps)
+        except Exception as error:  # a wrong rule may break anything
+            found = f"{type(error).__name__}: {error}"
+        if found:
+            answers.put(f"caught: {case['name']}: {found}"[:160])
+            return
+    answers.put("SURVIVED")
 
 
 def main(words: str) -> int:
+    cases = read_in_turns()
     outcomes = []
     for mutant in MUTANTS:
         if words in mutant.rule:
-            outcomes.append(try_mutant(mutant))
+            outcomes.append(try_mutant(mutant, cases))
             print(f"{mutant.rule} | {outcomes[-1]}", flush=True)
     caught = sum(outcome.startswith("caught") for outcome in outcomes)
     print(f"{caught} of {len(outcomes)} caught")
