@@ -140,7 +140,6 @@ class _Bench:
 
     def _provenance(self) -> ProfileProvenance:
         options, device = self.options, self.device
-        threads = f"{options.num_threads} thread{'s' if options.num_threads > 1 else ''}"
         return ProfileProvenance(
             device=device.name,
             driver=device.driver,
@@ -151,7 +150,7 @@ class _Bench:
             kv_cache_dtype=options.model.dtype,
             tensor_parallel_size=1,
             date=options.date,
-            execution=options.execution if device.is_cuda else f"eager, {threads}",
+            execution=device.execution(options.execution),
             source="headway calibrate",
             git_commit=options.git_commit,
             notes=device.clocks,

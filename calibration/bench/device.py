@@ -27,6 +27,12 @@ class BenchDevice:
         """Whether work runs behind the host's back."""
         return bool(self.torch_device.type == "cuda")
 
+    def execution(self, name: str) -> str:
+        """Return how work runs, for the profile: eager or cuda-graph; on the CPU the threads."""
+        if self.is_cuda:
+            return name
+        return f"{name}, {self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
+
     def synchronize(self) -> None:
         """Wait until the device has done all."""
         if self.is_cuda:

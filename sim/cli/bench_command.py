@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,15 @@ from sim.errors import StudyError
 from sim.plots import house_style, save_figure
 from sim.plots.validation import validation_figure
 from sim.rng import Streams
+from sim.scheduler.config import CacheConfig, SchedulerConfig
 
 if TYPE_CHECKING:
     from calibration.bench.bench_run import BenchOptions, Calibration
 
 _TARGET = 0.05  # drawn as a band: what held-out steps should stay within
 _MINUTE_S = 60.0
+_US = 1e6
+_HOST_TOKENS, _HOST_BATCH = 80, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,11 @@ def calibrate_here(command: BenchCommand) -> int:
     if not out.parent.is_dir():
         raise StudyError(f"{out}: its folder does not exist")
     calibration = run_bench(command, out.with_suffix(".samples.jsonl"))
-    write_profile(calibration.profile, out)
-    for line in fit_lines(calibration.profile):
+    profile = calibration.profile
+    if not calibration.is_partial and command.execution == "eager":
+        profile = _with_host_time(command, profile)
+    write_profile(profile, out)
+    for line in fit_lines(profile):
         typer.echo(line)
     if command.plot is not None:
         draw_held_out(calibration.held_out, command.plot)
@@ -94,6 +100,36 @@ def run_bench(command: BenchCommand, samples_file: Path | None) -> "Calibration"
             on_progress=on_progress,
         )
     return calibration
+
+
+def _with_host_time(command: BenchCommand, profile: Profile) -> Profile:
+    """The profile with the executor's host time of a step in its `fit`."""
+    from sim.validate.executor_bench import ExecutorBench
+
+    bench = ExecutorBench(
+        load_bench_model(command.model or REFERENCE_NAME),
+        profile,
+        device=command.device,
+        num_threads=command.num_threads,
+        block_size=command.block_size,
+        clock="cpu" if (command.device, command.num_threads) == ("cpu", 1) else "wall",
+        rng=Streams(0).rng,
+    )
+    scheduler = SchedulerConfig(
+        max_num_seqs=command.max_num_seqs,
+        max_num_batched_tokens=command.max_num_batched_tokens,
+        max_model_len=command.max_model_len,
+    )
+    host = bench.measure_host(scheduler, small_cache(scheduler, command.block_size)).host
+    overhead = {"per_step_us": host.per_step_s * _US, "per_request_us": host.per_request_s * _US}
+    rounded = {name: round(value, 2) for name, value in overhead.items()}
+    return replace(profile, fit={**profile.fit, "host_overhead": rounded})
+
+
+def small_cache(scheduler: SchedulerConfig, block_size: int) -> CacheConfig:
+    """Room for what the host's time is measured with."""
+    tokens = _HOST_TOKENS * min(scheduler.max_num_seqs, _HOST_BATCH)
+    return CacheConfig(tokens // block_size + scheduler.max_num_seqs + 1, block_size)
 
 
 def require_torch() -> Any:
@@ -168,6 +204,12 @@ def fit_lines(profile: Profile) -> list[str]:
                 f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
             )
     lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
+    host = fit.get("host_overhead")
+    if host is not None:
+        lines.append(
+            f"host time of a step: {host['per_step_us']:.0f} us and {host['per_request_us']:.1f} us"
+            " a request (of the executor, not of a serving engine)"
+        )
     return lines + _held_out_lines(fit.get("held_out"))
 
 

@@ -11,7 +11,14 @@ import typer
 import traces
 from calibration import Profile, read_profile
 from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
-from sim.cli.bench_command import BenchCommand, fit_lines, require_torch, run_bench, write_profile
+from sim.cli.bench_command import (
+    BenchCommand,
+    fit_lines,
+    require_torch,
+    run_bench,
+    small_cache,
+    write_profile,
+)
 from sim.errors import StudyError
 from sim.plots import house_style, save_figure
 from sim.plots.validation import cdf_pairs_figure, validation_figure
@@ -71,7 +78,7 @@ def validate_executor(command: ExecutorCommand) -> int:
         rng=Streams(command.seed).rng,
     )
     scheduler = _scheduler(command)
-    machine = bench.measure_host(scheduler, _ample(command))
+    machine = bench.measure_host(scheduler, small_cache(scheduler, command.block_size))
     host = machine.host
     typer.echo(
         f"host time of a step: {host.per_step_s * _US:.0f} us and {host.per_request_s * _US:.1f} us"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from calibration import CalibrationError
 from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
 from calibration.bench.step_batch import StepBatch
@@ -30,5 +31,8 @@ class DecoderRunner:
         )
 
     def run(self, batch: StepBatch) -> list[int]:
-        """Run the model and wait for its tokens."""
-        return self._decoder.step(batch, self._cache)
+        """Run the model and wait for its tokens. Raises `CalibrationError` if the device fails."""
+        try:
+            return self._decoder.step(batch, self._cache)
+        except RuntimeError as error:
+            raise CalibrationError(f"{self._decoder.device.name} failed: {error}") from error

@@ -27,7 +27,7 @@ _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
 
 
 class ExecutorBench:
-    """The decoder on a device, and the profile of that device.
+    """The decoder on a device, eager, and the profile of that device.
 
     Raises:
         CalibrationError: the profile is of another device, model or number of threads.
@@ -49,6 +49,7 @@ class ExecutorBench:
         pairs = (
             ("device", measured.device, opened.name),
             ("model", measured.model, model.name),
+            ("execution", measured.execution, opened.execution("eager")),
         )
         for what, in_profile, here in pairs:
             if in_profile != here:
