@@ -1,5 +1,6 @@
 """TTFT and TPOT against throughput as load rises."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ _PANELS = (
     ("ttft_p99_s", "TTFT p99 (s)", 1.0),
     ("tpot_mean_s", "TPOT mean (ms)", 1e3),
 )
+_NOTE_WIDTH = 105  # characters of a note that fit under the figure
 _X = "output_tokens_per_s_per_gpu"
 
 
@@ -102,9 +104,10 @@ def curve_figure(
         ax.set_xlabel("output tokens / s / GPU")
     handles, labels = axes[0][0].get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
-    columns = 1 if longest > 40 else 2 if longest > 27 else 3
+    columns = 1 if longest > 40 else 2 if longest > 18 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
-    note(figure, ["hollow: saturated; ring: knee (largest throughput / mean TTFT)", *notes])
+    marks = "hollow: saturated; ring: knee (largest throughput / mean TTFT)"
+    note(figure, [textwrap.fill("; ".join([marks, *notes]), _NOTE_WIDTH)])
     return figure
 
 
