@@ -95,6 +95,7 @@ class Replica:
         self._last_result_s = -1.0  # when the last step's tokens came out
         self._wake: Event | None = None
         self._stalled = False
+        self._num_preempted_before = 0  # by empty steps, which have no row of their own
         run = self._run_async if scheduler.config.async_scheduling else self._run
         self._process = env.process(run())
 
@@ -184,6 +185,7 @@ class Replica:
     def _stall(self, output: SchedulerOutput) -> None:
         """An empty step: nothing can change by itself any more, unless something was freed."""
         self._stalled = not (output.preempted_req_ids or output.finished_req_ids)
+        self._num_preempted_before += len(output.preempted_req_ids)
 
     def _make_batch(self, output: SchedulerOutput, shape: StepShape, num_requests: int) -> Batch:
         """Stamp first admissions, and cost the step. `output` holds every admission in it."""
@@ -303,12 +305,13 @@ class Replica:
                 emitted.num_tokens,
                 emitted.num_first_tokens,
                 emitted.num_gaps,
-                len(batch.output.preempted_req_ids),
+                len(batch.output.preempted_req_ids) + self._num_preempted_before,
                 num_ended,
                 batch.num_cached_tokens,
             )
         )
         self.num_steps += 1
+        self._num_preempted_before = 0
         self._num_known_tokens += emitted.num_tokens
         self._last_result_s = now
 

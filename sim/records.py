@@ -61,7 +61,7 @@ STEP_COLUMNS: dict[str, Any] = {
     "num_emitted": np.int64,  # tokens that requests got
     "num_first_tokens": np.int64,
     "num_gaps": np.int64,  # gaps of exactly end_s - the replica's previous end_s
-    "num_preempted": np.int64,
+    "num_preempted": np.int64,  # by this step, and by empty ones just before it
     "num_finished": np.int64,
     "num_cached_tokens": np.int64,  # prefix hits taken at admissions of this step
 }

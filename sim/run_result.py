@@ -18,7 +18,8 @@ class ReplicaInfo:
     """The limits that one replica ran under, with vLLM's names.
 
     `num_gpu_blocks` counts the null block, as vLLM's log line does; `num_gpu_blocks_origin` says
-    where the number came from. `synchronous`: no step begins before the last one's results are in.
+    where the number came from. `synchronous`: no step begins before the last one's results are in;
+    `host_overhead`: it begins later than it is scheduled.
     """
 
     num_gpu_blocks: int
@@ -27,6 +28,7 @@ class ReplicaInfo:
     max_num_seqs: int
     max_num_batched_tokens: int
     synchronous: bool = True
+    host_overhead: bool = False
 
     @property
     def usable_blocks(self) -> int:

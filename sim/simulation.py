@@ -111,6 +111,7 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial
         max_num_seqs=engine.scheduler.max_num_seqs,
         max_num_batched_tokens=engine.scheduler.max_num_batched_tokens,
         synchronous=not engine.scheduler.async_scheduling,
+        host_overhead=bool(engine.host_overhead_s or engine.host_overhead_per_request_s),
     )
     return RunInfo(
         replicas=(replica,) * study.num_replicas,

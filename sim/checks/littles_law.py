@@ -41,12 +41,9 @@ def littles_law_sampled(run: RunResult) -> CheckOutcome:
     or not, and when an aborted request left is not recorded. These doubts make the right side a
     range. Only where a step begins when it is scheduled: synchronous, without host overhead.
     """
-    if _host_overhead(run):
-        detail = "left out: with host overhead a step begins later than it is scheduled"
-        return CheckOutcome("number in the system, by steps", True, detail)
     seen, low, high = 0.0, 0.0, 0.0
     for replica, info in enumerate(run.info.replicas):
-        if not info.synchronous:
+        if not info.synchronous or info.host_overhead:
             continue
         steps = _of_replica(run.steps, replica)
         length_s = steps["end_s"] - steps["start_s"]
@@ -57,11 +54,6 @@ def littles_law_sampled(run: RunResult) -> CheckOutcome:
     detail = f"by steps {seen:,.9g} request-seconds, by requests {low:,.9g} to {high:,.9g}"
     ok = low - rounding <= seen <= high + rounding
     return CheckOutcome("number in the system, by steps", ok, detail)
-
-
-def _host_overhead(run: RunResult) -> bool:
-    engine = run.config.get("engine", {})
-    return any(engine.get(f"host_overhead_{key}", 0) for key in ("s", "per_request_s"))
 
 
 def _number_integral(arrival_s: FloatArray, steps: Columns, end_s: float) -> float:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibration import ConstantCost, LinearCost
+from sim.checks import check_run
 from sim.config import ClosedLoad, Load, OpenLoad
 from sim.run_result import Columns, RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
@@ -125,6 +126,7 @@ def test_leaps_give_the_rows_of_stepping(
     leaping = simulate(make_study(requests, **chosen, load=load, leap=True))
     stepping = simulate(make_study(requests, **chosen, load=load, leap=False))
     assert differences(leaping, stepping) == []
+    assert [outcome for outcome in check_run(leaping) if not outcome.ok] == []
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
