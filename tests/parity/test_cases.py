@@ -3,11 +3,13 @@
 import pytest
 
 from sim.conformance import Case, first_difference, replay_case
+from sim.conformance.replay import Replay
 from sim.scheduler.async_scheduler import AsyncScheduler, create_scheduler
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.kv_ledger import KVLedger
 from sim.scheduler.scheduler import Scheduler
 from tests.parity.case_files import FAMILIES_OF, FILES, cases_by_family
+from tests.parity.stepped_leap import SteppedLeap
 
 FAMILIES = [(file, family) for file, families in FAMILIES_OF.items() for family in families]
 
@@ -35,6 +37,21 @@ def test_every_step_of_a_family_is_identical(file, family):
 def test_the_ledger_decides_the_same(file, family):
     """Every fourth case: tests/scheduler compares both KV caches rule by rule."""
     assert differences(cases_by_family(file)[family][::4], ledger_scheduler) == []
+
+
+@pytest.mark.parametrize(("file", "family"), FAMILIES)
+def test_steady_decodes_as_sums_decide_the_same(file, family):
+    """Every second case, through the scheduler that leaps are made of; it also uses the ledger."""
+    assert differences(cases_by_family(file)[family][1::2], SteppedLeap) == []
+
+
+def test_most_decodes_are_sums():
+    """The fast path is what was compared above, not the inherited code it falls back to."""
+    for case in cases_by_family("given")["basic"]:
+        replay = Replay(case, SteppedLeap)
+        rows = replay.run()
+        num_scheduled = sum(len(row.get("scheduled", ())) for row in rows)
+        assert replay.scheduler.num_grouped > num_scheduled / 2
 
 
 @pytest.mark.parametrize("file", FILES)
