@@ -11,6 +11,7 @@ TOLERANCE = 0.02
 """A gap is halved if interpolation misses its middle by more than this share."""
 
 _ALL_UP_TO, _NEIGHBOURS_UP_TO = 32, 128
+_OFF = 3
 _NEAREST = 1.3  # neighbours closer than this ratio are left alone
 
 
@@ -117,11 +118,12 @@ def initial_axes(limits: Limits) -> list[TableAxes]:
     )
     room = max(limits.max_context_tokens, 2 * seqs)
     # The last token of a request is returned, never computed on: no piece sees more than this.
-    contexts = _spaced(16, context, 4)
+    contexts = _untidy(_spaced(16, context, 4))
+    chunks = _untidy(_spaced(2, max(tokens, 4), 4))
     return [
         TableAxes("dense", _product_sizes(max(tokens, 2)), [0]),
         TableAxes("logits", _product_sizes(max(seqs, 2)), [0]),
-        TableAxes("prefill_attention", _spaced(2, max(tokens, 4), 4), [0, *contexts]),
+        TableAxes("prefill_attention", chunks, [0, *contexts]),
         TableAxes("decode_attention", _spaced(1, max(seqs, 2), 4), [1, *contexts], room),
     ]
 
@@ -132,6 +134,12 @@ def _spaced(first: int, last: int, ratio: int) -> list[int]:
     while values[-1] * ratio < last:
         values.append(values[-1] * ratio)
     return values if last <= first else [*values, last]
+
+
+def _untidy(values: list[int]) -> list[int]:
+    """Move all but the last off the round numbers, at which kernels are quicker than usual."""
+    moved = [value - _OFF if value >= 8 * _OFF else value for value in values[:-1]]
+    return [*moved, values[-1]]
 
 
 def _product_sizes(last: int) -> list[int]:

@@ -7,6 +7,7 @@ sums of medians 5 % short, of means 3 %). On a quiet machine the two are the sam
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.bench.points import Point
+from calibration.cost_model import FloatArray
 from calibration.errors import CalibrationError
 
 FORMAT = "headway-samples"
@@ -139,13 +141,22 @@ class SampleStore:
                 )
 
 
+def mean_time_s(times_s: Sequence[float]) -> float:
+    """Return the mean with outliers clipped."""
+    times = np.array(times_s)
+    median = float(np.median(times))
+    bound = _CLIPPED_AT * _scatter(times, median)
+    return float(np.clip(times, median - bound, median + bound).mean())
+
+
+def _scatter(times: FloatArray, median: float) -> float:
+    return _NORMAL_MAD * float(np.median(np.abs(times - median)))
+
+
 def _statistics(samples: list[Sample]) -> Statistics:
     times = np.array([sample.time_s for sample in samples])
-    median = float(np.median(times))
-    scatter = _NORMAL_MAD * float(np.median(np.abs(times - median)))
-    bound = _CLIPPED_AT * scatter
-    time_s = float(np.clip(times, median - bound, median + bound).mean())
-    noise = scatter / time_s
+    time_s = mean_time_s(times.tolist())
+    noise = _scatter(times, float(np.median(times))) / time_s
     num_disturbed = sum(sample.is_disturbed for sample in samples)
     return Statistics(time_s, noise, noise / len(times) ** 0.5, len(times), num_disturbed)
 

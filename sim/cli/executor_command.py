@@ -90,12 +90,24 @@ def validate_executor(command: ExecutorCommand) -> int:
         else [_replay(command, scheduler)]
     )
     for load in loads:
-        comparison = bench.compare(machine, load, command.repeats)
-        for line in executor_bench.comparison_lines(comparison, command.repeats):
-            typer.echo(line)
-        if command.out is not None:
-            _save(comparison, command.out)
+        if command.clock == "wall":
+            _report(bench.compare(machine, load, command.repeats), command)
+            continue
+        comparison, at_pace, pace = bench.compare_at_pace(machine, load, command.repeats)
+        _report(comparison, command)
+        slower = ", ".join(f"{point}: {ratio:.3f}" for point, ratio in pace.items())
+        typer.echo(f"the machine's pace during these runs, against the profile: {slower}")
+        _report(at_pace, command, " at the machine's pace")
     return 0
+
+
+def _report(comparison: LoadComparison, command: ExecutorCommand, how: str = "") -> None:
+    from sim.validate.executor_bench import comparison_lines
+
+    for line in comparison_lines(comparison, command.repeats, how):
+        typer.echo(line)
+    if command.out is not None:
+        _save(comparison, command.out, how)
 
 
 def _check(command: ExecutorCommand) -> None:
@@ -147,8 +159,9 @@ def _replay(command: ExecutorCommand, scheduler: SchedulerConfig) -> Load:
     return Load(trace.source.name, trace, scheduler, cache)
 
 
-def _save(comparison: LoadComparison, folder: Path) -> None:
-    stem = comparison.load.name.partition(",")[0].replace("/", "-").replace(" ", "-")
+def _save(comparison: LoadComparison, folder: Path, how: str) -> None:
+    name = comparison.load.name.partition(",")[0] + how.replace("'", "")
+    stem = name.replace("/", "-").replace(" ", "-")
     _write_steps(comparison, folder / f"{stem}-steps.csv")
     steps = comparison.steps
     with house_style():

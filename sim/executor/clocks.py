@@ -49,6 +49,10 @@ class CpuClock:
         """Return the CPU time since the clock was made, plus the waits."""
         return time.thread_time() + self._skipped_s
 
+    def leave_out(self, seconds: float) -> None:
+        """Forget time that was spent on something else."""
+        self._skipped_s -= seconds
+
     def wait_until(self, at_s: float) -> None:
         """Go there at once."""
         self._skipped_s += max(at_s - self.now_s(), 0.0)

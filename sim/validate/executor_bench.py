@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from calibration import ModelSpec, Profile
+from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
 from calibration.bench.device import open_device
+from calibration.bench.pace import at_pace, pace_points
+from calibration.bench.points import Point
+from calibration.bench.samples import mean_time_s
+from calibration.bench.sections import Sections
+from calibration.bench.timing import time_cpu
 from calibration.errors import CalibrationError
 from sim.executor.clocks import Clock, CpuClock, WallClock
 from sim.executor.executor import ExecutedRun, Executor
 from sim.executor.host_time import measure_host_overhead
-from sim.executor.runner import DecoderRunner
+from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.executor_study import (
     Load,
@@ -23,6 +30,7 @@ from sim.validate.executor_study import (
     make_loads,
 )
 
+_PACE_TOKENS = 512  # most tokens of a point at which the pace is taken
 _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
 
 
@@ -77,22 +85,56 @@ class ExecutorBench:
         """Run a load `repeats` times and simulate it once."""
         return compare(machine, load, [self.run(load) for _ in range(repeats)])
 
+    def compare_at_pace(
+        self, machine: Machine, load: Load, repeats: int
+    ) -> tuple[LoadComparison, LoadComparison, dict[str, float]]:
+        """The same on a machine that others share: with the profile as it is, and at the pace.
+
+        The pace is taken during the runs, at a few points of the profile; it is returned by point.
+        Needs the CPU clock.
+        """
+        points = pace_points(self._profile)
+        timed: dict[Point, list[float]] = {point: [] for point in points}
+        runs = []
+        for _ in range(repeats):
+            clock = CpuClock()
+            paced = PacedRunner(self._runner(load.cache), clock, self._sections(), points)
+            runs.append(self._serve(load, paced, clock))
+            for point, times in paced.samples.items():
+                timed[point] += times
+        ratios = {point: mean_time_s(timed[point]) / time_s for point, time_s in points.items()}
+        now = replace(machine, profile=at_pace(machine.profile, ratios))
+        named = {str(point): ratio for point, ratio in ratios.items()}
+        return compare(machine, load, runs), compare(now, load, runs), named
+
     def run(self, load: Load) -> ExecutedRun:
         """Serve a load on the executor, from an empty cache."""
-        executor = Executor(load.scheduler, load.cache, self._runner(load.cache), self._clock())
+        return self._serve(load, self._runner(load.cache), self._clock())
+
+    def _serve(self, load: Load, runner: ModelRunner, clock: Clock) -> ExecutedRun:
+        executor = Executor(load.scheduler, load.cache, runner, clock)
         return executor.serve(load.trace, self._decoder.model.vocab_size, self._rng("prompts"))
+
+    def _sections(self) -> Sections:
+        """Microbenchmarks on this decoder, with a cache of their own."""
+        decoder = self._decoder
+        num_blocks = 4 * _PACE_TOKENS // self._block_size + 1
+        cache = make_cache(
+            decoder.model, num_blocks, self._block_size, decoder.device, decoder.dtype
+        )
+        return Sections(decoder, cache, time_cpu, self._rng("blocks"))
 
     def _runner(self, cache: CacheConfig) -> DecoderRunner:
         return DecoderRunner(self._decoder, cache.num_gpu_blocks, cache.block_size)
 
 
-def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
+def comparison_lines(comparison: LoadComparison, repeats: int, how: str = "") -> list[str]:
     """The table of one load."""
     steps, load = comparison.steps, comparison.load
     executed, simulated = comparison.num_preemptions
     lines = [
         "",
-        f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
+        f"{load.name}{how}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
         f" {load.cache.block_size}, {repeats} runs; preemptions {executed:.1f} executed,"
         f" {simulated:.0f} simulated",
         f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"

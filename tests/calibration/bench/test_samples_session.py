@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration import CalibrationError
+from calibration import CalibrationError, ProfileCost, StepShape, parse_profile
 from calibration.bench.axes import Limits, TableAxes, initial_axes
+from calibration.bench.pace import at_pace, pace_points
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import Point
 from calibration.bench.samples import Sample, SampleStore
 from calibration.bench.session import BenchProgress, Session
 from sim.rng import Streams
+from tests.calibration.cost_models import profile_document
 
 LIMITS = Limits(
     max_num_batched_tokens=64, max_num_seqs=8, max_model_len=256, max_context_tokens=1024
@@ -195,3 +197,19 @@ def test_an_adapted_grid_predicts_what_it_has_not_measured() -> None:
     rows = plan.axes_of("dense").rows
     assert any(16 < row <= 24 for row in rows) and any(24 < row <= 32 for row in rows)
     assert np.all(np.diff(rows) > 0)
+
+
+def test_a_profile_is_scaled_by_the_pace_of_its_own_points() -> None:
+    profile = parse_profile(profile_document(), "p.json")
+    points = pace_points(profile)
+    assert points[Point("dense", 1)] == pytest.approx(5020e-6)
+    ratios = {p: 1.5 if p.table == "dense" and p.first == 1 else 1.0 for p in points}
+    now = at_pace(profile, ratios)
+    assert now.dense.time_us[0] == pytest.approx(1.5 * profile.dense.time_us[0])
+    assert now.dense.time_us[1] == pytest.approx(profile.dense.time_us[1])
+    assert now.decode_attention == profile.decode_attention
+    slower = at_pace(profile, dict.fromkeys(points, 1.25))
+    shape = StepShape(9, 3, 2, 40, ((7, 0),))
+    overhead_s = profile.step_overhead_us * 1e-6
+    before_s, after_s = (ProfileCost(p).step_time_s(shape) - overhead_s for p in (profile, slower))
+    assert after_s == pytest.approx(1.25 * before_s)

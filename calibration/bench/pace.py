@@ -1,0 +1,68 @@
+"""How fast the machine is now, against the time when its profile was measured.
+
+Others on the machine take memory bandwidth and cache: a step that reads all weights for a few
+tokens gets slower by more than a step of many tokens. So the pace is taken at a few points of the
+profile's own tables, and each table is scaled by what its points say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from calibration.bench.points import Point
+from calibration.profile_format import Profile
+from calibration.profile_tables import CurveTable, GridTable
+
+_DENSE_SIZES = (1, 4, 16, 64, 256)
+_LOGITS, _CHUNK, _DECODES, _CONTEXT = 4, 64, 4, 256
+
+
+def pace_points(profile: Profile) -> dict[Point, float]:
+    """Return the points to time, with the profile's own seconds for them."""
+    dense, logits = profile.dense, profile.logits
+    chunks, decodes = profile.prefill_attention, profile.decode_attention
+    rows = sorted({_nearest(dense.axis, size) for size in _DENSE_SIZES})
+    points = {Point("dense", int(dense.axis[row])): dense.time_us[row] * 1e-6 for row in rows}
+    row = _nearest(logits.axis, _LOGITS)
+    points[Point("logits", int(logits.axis[row]))] = logits.time_us[row] * 1e-6
+    for name, table, first, second in (
+        ("prefill_attention", chunks, _CHUNK, 0),
+        ("decode_attention", decodes, _DECODES, _CONTEXT),
+    ):
+        row, column = _nearest(table.rows, first), _nearest(table.columns, second)
+        point = Point(name, int(table.rows[row]), int(table.columns[column]))
+        points[point] = table.time_us[row][column] * 1e-6
+    return points
+
+
+def at_pace(profile: Profile, ratios: Mapping[Point, float]) -> Profile:
+    """Return the profile with its times multiplied by the ratios of `pace_points`.
+
+    Between the points of `dense` the ratio is a straight line over the logarithm of tokens.
+    """
+    sizes = sorted((p.first, ratio) for p, ratio in ratios.items() if p.table == "dense")
+    known = np.log([size for size, _ in sizes])
+    factors = np.interp(np.log(profile.dense.axis), known, [ratio for _, ratio in sizes])
+    one = {point.table: ratio for point, ratio in ratios.items()}
+    return replace(
+        profile,
+        dense=_scaled_curve(profile.dense, factors.tolist()),
+        logits=_scaled_curve(profile.logits, [one["logits"]] * len(profile.logits.axis)),
+        prefill_attention=_scaled_grid(profile.prefill_attention, one["prefill_attention"]),
+        decode_attention=_scaled_grid(profile.decode_attention, one["decode_attention"]),
+    )
+
+
+def _nearest(axis: tuple[float, ...], value: float) -> int:
+    return min(range(len(axis)), key=lambda i: abs(axis[i] - value))
+
+
+def _scaled_curve(table: CurveTable, factors: list[float]) -> CurveTable:
+    times = tuple(t * factor for t, factor in zip(table.time_us, factors, strict=True))
+    return replace(table, time_us=times)
+
+
+def _scaled_grid(table: GridTable, factor: float) -> GridTable:
+    times = tuple(tuple(t * factor for t in row) for row in table.time_us)
+    return replace(table, time_us=times)
