@@ -97,9 +97,9 @@ class TraceInfo:
         return (self.num_requests - 1) / self.span_s if self.span_s > 0 else None
 
     @property
-    def peak_minute_per_s(self) -> float:
-        """Arrivals a second in the busiest minute."""
-        return int(self.minutes.counts.max()) / MINUTE_S
+    def peak_minute_per_s(self) -> float | None:
+        """Arrivals a second in the busiest minute; None if the trace is shorter than one."""
+        return int(self.minutes.counts.max()) / MINUTE_S if self.span_s >= MINUTE_S else None
 
     def warnings(self) -> list[str]:
         """What a user should know, one sentence each."""

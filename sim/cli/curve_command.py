@@ -113,3 +113,8 @@ def _print_lines(lines: Mapping[str, Any]) -> None:
                 f"{columns['ttft_mean_s'][i]:.3g} s, p99 {columns['ttft_p99_s'][i]:.3g} s, TPOT "
                 f"{1e3 * columns['tpot_mean_s'][i]:.3g} ms{marks}"
             )
+    if any(columns["is_saturated"].any() for columns in lines.values()):
+        typer.echo(
+            "saturated: more arrives than is served, so no figure of it lasts; a longer trace "
+            "comes nearer to the largest throughput"
+        )

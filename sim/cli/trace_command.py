@@ -151,7 +151,7 @@ def info_rows(found: TraceInfo) -> list[tuple[str, str]]:
         *((f"  dropped, {reason}", f"{count:,}") for reason, count in facts["dropped"].items()),
         ("span", f"{facts['span_s']:,.6g} s"),
         ("mean rate", _per_s(facts["rate_per_s"])),
-        ("peak minute", _per_s(facts["peak_minute_per_s"])),
+        ("peak minute", _peak(facts["peak_minute_per_s"])),
         ("CV of the gaps", _or_dash(facts["gap_cv"])),
         ("prompt tokens", _lengths(facts["prompt_tokens"])),
         ("output tokens", _lengths(facts["output_tokens"])),
@@ -184,6 +184,10 @@ def _lengths(stats: Mapping[str, float]) -> str:
 
 def _per_s(rate: float | None) -> str:
     return "all at once" if rate is None else f"{rate:,.4g} requests a second"
+
+
+def _peak(rate: float | None) -> str:
+    return "-, the trace is shorter" if rate is None else _per_s(rate)
 
 
 def _or_dash(value: float | None) -> str:

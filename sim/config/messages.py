@@ -63,6 +63,13 @@ def nearest(word: object, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
+def _right_key(word: str, loc: Loc, model: type[BaseModel]) -> str:
+    """As `nearest`; but a key of some section at the top of the file is named with its section."""
+    sections = {} if loc else {name: _fields_at((name,), model) for name in model.model_fields}
+    homes = [f"{name}.{word}" for name, fields in sections.items() if word in fields]
+    return f"did you mean {homes[0]!r}?" if homes else nearest(word, _fields_at(loc, model))
+
+
 def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     keys = _key_path(detail["loc"], model)
     return ".".join(keys), _sentence(detail, keys, model)
@@ -71,7 +78,7 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
 def _sentence(detail: ErrorDetails, keys: list[str], model: type[BaseModel]) -> str:
     kind, shown, context = detail["type"], _shown(detail["input"]), detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key; {nearest(keys[-1], _fields_at(detail['loc'][:-1], model))}"
+        return f"unknown key; {_right_key(keys[-1], detail['loc'][:-1], model)}"
     if kind == "union_tag_invalid":
         return _unknown_tag(context)
     if kind in _BOUNDS:

@@ -1,6 +1,5 @@
 """TTFT and TPOT against throughput as load rises."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ _PANELS = (
     ("ttft_p99_s", "TTFT p99 (s)", 1.0),
     ("tpot_mean_s", "TPOT mean (ms)", 1e3),
 )
-_NOTE_WIDTH = 105  # characters of a note that fit under the figure
 _X = "output_tokens_per_s_per_gpu"
 
 
@@ -107,15 +105,18 @@ def curve_figure(
     columns = 1 if longest > 40 else 2 if longest > 18 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
     marks = "hollow: saturated; ring: knee (largest throughput / mean TTFT)"
-    note(figure, [textwrap.fill("; ".join([marks, *notes]), _NOTE_WIDTH)])
+    note(figure, [marks, *notes])
     return figure
 
 
 def _requests_axis(ax: Axes, lines: Mapping[str, Columns]) -> None:
     """Requests a second a GPU, by the mean output length of all points."""
-    ratios = [c[_X] / c["requests_per_s_per_gpu"] for c in lines.values()]
-    known = np.concatenate(ratios) if ratios else np.empty(0)
-    known = known[np.isfinite(known) & (known > 0)]
+    if not lines:
+        return
+    tokens = np.concatenate([c[_X] for c in lines.values()])
+    requests = np.concatenate([c["requests_per_s_per_gpu"] for c in lines.values()])
+    is_known = (tokens > 0) & (requests > 0)
+    known = tokens[is_known] / requests[is_known]
     if not len(known):
         return
     length = float(np.median(known))

@@ -4,6 +4,7 @@ Figures are made as objects with an Agg canvas; pyplot and its global state are 
 user's own matplotlib settings have no effect.
 """
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,8 @@ DOTS_PER_INCH = 160
 WIDTH_IN = 7.2
 MAX_POINTS = 5000
 """A scatter shows at most this many points; `evenly` picks them."""
+
+_NOTE_CHARACTERS_PER_IN = 14.6
 
 _SETTINGS: Any = {
     "font.size": 11,
@@ -79,8 +82,9 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def note(figure: Figure, parts: Sequence[str]) -> None:
-    """One small line under the figure: what was counted, left out, and by which cost model."""
-    text = "; ".join(part for part in parts if part)
+    """Small lines under the figure: what was counted, left out, and by which cost model."""
+    width = int(_NOTE_CHARACTERS_PER_IN * figure.get_figwidth())
+    text = textwrap.fill("; ".join(part for part in parts if part), width)
     figure.supxlabel(text, x=0.01, ha="left", fontsize=8.5, color="#555555")
 
 

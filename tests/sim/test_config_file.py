@@ -34,6 +34,7 @@ def refusal(yaml_text: str, *settings: str) -> str:
             "s.yaml: engine.max_num_sequences: unknown key; did you mean 'max_num_seqs'?",
         ),
         ("modle: x", "s.yaml: modle: unknown key; did you mean 'model'?"),
+        ("max_num_seqs: 4", "max_num_seqs: unknown key; did you mean 'engine.max_num_seqs'?"),
         (
             "cost_model: {kind: linear, base: 1}",
             "cost_model.base: unknown key; did you mean 'base_s'?",
@@ -62,6 +63,9 @@ def refusal(yaml_text: str, *settings: str) -> str:
         ("cost_model: {kind: constant, step_s: 0}", "0 is out of range; it must be more than 0"),
         ("load: {mode: closed}", "load.concurrency: missing; it has no default"),
         ("load: {mode: half}", "mode 'half' is unknown"),
+        ("engine: {predicted_length_error: 1e308}", "out of range; it must be at most 1000"),
+        ("trace: {sample: true, priority_map: {0: 99999999999999999999}}", "out of range"),
+        ("trace: {sample: true, priority_weights: {99999999999999999999: 1}}", "out of range"),
         ("until_s: .inf", "until_s: inf is not a finite number"),
         ("until_s: soon", "until_s: 'soon' is not a number"),
         ("slo: {ttft_s: .nan}", "slo.ttft_s: nan is not a finite number"),
@@ -118,6 +122,24 @@ def test_another_trace_source_takes_the_place_of_the_first() -> None:
     study = {"trace": {"sample": True, "limit": 5}}
     override = parse_override("trace.path=/x.csv", Path.cwd())
     assert apply_overrides(study, [override]) == {"trace": {"limit": 5, "path": "/x.csv"}}
+
+
+@pytest.mark.parametrize("source", ["conversations", "servegen"])
+def test_a_file_takes_the_place_of_every_source(source: str) -> None:
+    study = {"trace": {source: {"path": "x"}, "limit": 5}}
+    override = parse_override("trace.path=/x.csv", Path.cwd())
+    assert apply_overrides(study, [override]) == {"trace": {"limit": 5, "path": "/x.csv"}}
+
+
+def test_what_a_study_says_of_its_file_is_not_said_of_another() -> None:
+    of_file = {"format": "vidur", "time_unit": "ms", "block_size": 16}
+    study = {"trace": {"path": "/own.csv", "on_bad_row": "skip", **of_file}}
+    unit, other = (
+        parse_override(text, Path.cwd()) for text in ("trace.time_unit=us", "trace.path=/x.csv")
+    )
+    assert apply_overrides(study, [other]) == {"trace": {"path": "/x.csv", "on_bad_row": "skip"}}
+    for order in ([unit, other], [other, unit]):
+        assert apply_overrides(study, order)["trace"]["time_unit"] == "us"
 
 
 @pytest.mark.parametrize(

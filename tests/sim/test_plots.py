@@ -15,7 +15,7 @@ from PIL import Image
 from sim.plots import plot_cdf, plot_step_times, plot_ttft_over_arrival, save_run_plots
 from sim.plots.run_plots import latency_cdf, over_time, step_time, ttft_over_arrival
 from sim.plots.sampling import bin_means, bin_rates, evenly
-from sim.plots.style import MAX_POINTS
+from sim.plots.style import MAX_POINTS, new_figure, note
 from tests.sim.hand_run import hand_run
 from tests.sim.toy_run import ToyRequest, toy_requests, toy_run
 
@@ -83,6 +83,15 @@ def test_axes_have_names_and_units(run):
 @pytest.mark.parametrize("draw", [latency_cdf, over_time, ttft_over_arrival, step_time])
 def test_every_figure_says_which_cost_model_made_it(run, draw):
     assert "linear: a toy" in draw(run).get_supxlabel()
+
+
+def test_a_long_note_is_wrapped_inside_the_figure():
+    figure = new_figure(4.0)
+    note(figure, ["1 replica, means over 0.246 s, rates over 0.819 s", "word " * 40])
+    figure.canvas.draw()
+    (text,) = figure.texts
+    assert "\n" in figure.get_supxlabel()
+    assert text.get_window_extent().x1 <= figure.bbox.x1
 
 
 @pytest.mark.parametrize("draw", [over_time, ttft_over_arrival])

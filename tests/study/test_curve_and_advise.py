@@ -22,7 +22,7 @@ def test_a_curve_is_a_figure_and_its_data(tmp_path, capsys):
     assert list(data["arrival_rate_per_s"][:3].round(6)) == [10, 30, 90]
     assert (out / "curve.png").stat().st_size > 20_000
     assert (out / "curve.pdf").read_bytes().startswith(b"%PDF")
-    assert "saturated" in capsys.readouterr().out
+    assert "saturated: more arrives than is served" in capsys.readouterr().out
 
 
 def test_a_curve_over_clients(tmp_path):

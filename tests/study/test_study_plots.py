@@ -84,6 +84,12 @@ def test_saturated_points_are_hollow_and_the_limit_is_drawn(lines):
     assert ax.get_yscale() == "log"
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_point_at_which_nothing_finished_has_no_output_length(lines):
+    lines["max_num_seqs 8"]["requests_per_s_per_gpu"][-1] = 0.0
+    curve_figure(lines).canvas.draw()
+
+
 def test_the_figure_has_four_panels_units_and_measured_points(lines, tmp_path):
     measured = read_measured("output_tokens_per_s_per_gpu,ttft_p50_s\n150,0.05\n", "m.csv")
     figure = curve_figure(lines, ttft_limit_s=0.5, measured=measured, notes=["a cost model"])

@@ -53,6 +53,13 @@ def test_info_agrees_with_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert facts["prefix"] is None
 
 
+def test_a_trace_shorter_than_a_minute_has_no_peak_minute(tmp_path: Path) -> None:
+    """Its requests over 60 s would be less than its mean rate."""
+    path = tmp_path / "t.csv"
+    save(Trace.from_columns(np.arange(3.0), np.full(3, 5), np.full(3, 1)), path)
+    assert info_of(path).to_dict()["peak_minute_per_s"] is None
+
+
 def test_unsorted_times_are_sorted_for_their_gaps(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     rows = [f"{time},1,1\n" for time in (4, 0, 1, 9, 0.5)]
