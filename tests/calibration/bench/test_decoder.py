@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import traces
 from calibration import CalibrationError, ModelSpec, ProfileCost, StepShape, parse_profile
 from calibration.bench.points import Point
 from calibration.bench.step_batch import Piece, pack
@@ -186,7 +187,13 @@ def test_calibrate_on_the_command_line(
     code = run_app([*arguments.split(), *limits.split(), *["--repeats", "2", "--clock", "cpu"]])
     out = capsys.readouterr().out
     assert code == 0
-    assert out.count("MAPE") == 3 and "KV-starved" in out
+    assert out.count("MAPE") == 6 and "KV-starved" in out  # as it is, and at the pace
+    traces.save(traces.Trace.from_columns([0.0, 0.01], [20, 9], [3, 4]), "two.csv")
+    arguments += " --trace two.csv --num-gpu-blocks 9 --repeats 1 --out plots"
+    assert run_app([*arguments.split(), *limits.split()]) == 0
+    out = capsys.readouterr().out
+    assert "2 requests, 9 KV blocks of 4, 1 runs" in out and out.count("MAPE") == 1
+    assert len(list(Path("plots").glob("*.png"))) == 2
     assert run_app(["validate", "executor", "--profile", "profile.json"]) == 2
     assert "measured with model" in capsys.readouterr().err
 
