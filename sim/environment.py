@@ -8,7 +8,11 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Event
 
+from sim.errors import SimulationError
+
 ARRIVAL_RANK = 0
+LAST_S = 1e9
+"""The clock's end, 31 years: a double further on is too coarse for steps of microseconds."""
 
 
 class Environment(simpy.Environment):
@@ -39,11 +43,20 @@ class Environment(simpy.Environment):
         self._set(event, self._now, rank)
 
     def step(self) -> None:
-        """Let the next event happen. Raises `EmptySchedule` if there is none."""
+        """Let the next event happen.
+
+        Raises `EmptySchedule` if there is none, `SimulationError` if it lies beyond `LAST_S`.
+        """
         try:
             now, rank, _, event = heappop(self._queue)
         except IndexError:
             raise EmptySchedule from None
+        if now > LAST_S:
+            raise SimulationError(
+                f"the next event is at {now:g} s, beyond {LAST_S:g} s (31 years) of simulated "
+                "time, where the clock is too coarse for step times; shorten arrivals, delays or "
+                "steps, or set until_s"
+            )
         # An arrival set by a replica's turn comes after it, whatever its rank.
         self.rank = max(rank, self.rank) if now == self._now else rank
         self._now = now

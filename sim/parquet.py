@@ -101,6 +101,9 @@ def iterate_rows(path: Path) -> Iterator[Columns]:
         raise ResultError(f"{path}: no such file; the run folder is not complete")
     try:
         with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise ResultError(f"{path}: a column is there twice; columns: {', '.join(names)}")
             if not file.num_row_groups:
                 yield _columns(file.schema_arrow.empty_table())
             for group in range(file.num_row_groups):

@@ -45,6 +45,10 @@ REQUEST_COLUMNS: dict[str, Any] = {
     "num_computed_tokens": np.int64,  # progress at the end
 }
 
+DRAFT_COLUMNS = frozenset(
+    {"num_rejected_tokens", "num_draft_tokens", "num_accepted_tokens", "num_verifications"}
+)
+
 STEP_COLUMNS: dict[str, Any] = {
     "replica": np.int32,
     "step": np.int64,  # from 0, a replica

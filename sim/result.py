@@ -16,13 +16,17 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sim.errors import ResultError
 from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
 from sim.parquet import read_rows, write_rows
-from sim.run_result import ReplicaInfo, RunInfo, RunResult, Slo
+from sim.records import DRAFT_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
 
 __all__ = ["ReplicaInfo", "RunInfo", "RunResult", "Slo", "check_target", "load", "save"]
 
@@ -59,12 +63,12 @@ def load(folder: Path | str) -> RunResult:
     source = Path(folder)
     if not source.is_dir():
         raise ResultError(f"{source}: no such run folder")
-    requests = read_rows(source / REQUESTS)
+    requests = _read_table(source / REQUESTS, REQUEST_COLUMNS)
     return RunResult(
         config=read_config(source / CONFIG),
         requests={k: v for k, v in requests.items() if k not in LATENCY_COLUMNS},
-        steps=read_rows(source / STEPS),
-        gaps=read_rows(source / GAPS),
+        steps=_read_table(source / STEPS, STEP_COLUMNS),
+        gaps=_read_table(source / GAPS, GAP_COLUMNS),
         info=_info_from(read_summary(source), source / SUMMARY),
     )
 
@@ -145,18 +149,32 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
+def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
+    """The rows of a file that has every column, each of its kind (text, whole numbers, ...)."""
+    columns = read_rows(path)
+    for name, dtype in types.items():
+        if name not in columns:
+            if name in DRAFT_COLUMNS:  # runs of before there were drafts have none
+                continue
+            raise ResultError(f"{path}: the column {name!r} is missing; the file is not whole")
+        found, kind = columns[name].dtype, np.dtype(dtype).kind
+        if found.kind != ("U" if kind == "O" else kind):
+            right = {"O": "text", "i": "whole numbers", "f": "numbers"}[kind]
+            raise ResultError(f"{path}: the column {name!r} holds {found}; it must be {right}")
+    return columns
+
+
 def _info_from(summary: dict[str, Any], path: Path) -> RunInfo:
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 -- only the reader needs it
+
     try:
         run = summary["run"]
-        return RunInfo(
-            replicas=tuple(ReplicaInfo(**replica) for replica in run["replicas"]),
-            cost=run["cost"],
-            slo=Slo(**run["slo"]),
-            partial=run["partial"],
-            warnings=tuple(run["warnings"]),
-            one_token_per_emission=run["one_token_per_emission"],
-            load=run["load"],
-        )
+        parts = {field.name: run[field.name] for field in fields(RunInfo)}
+        return TypeAdapter(RunInfo).validate_json(json.dumps(parts), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("run", *first["loc"]))
+        raise ResultError(f"{path}: {where}: {first['input']!r:.60}: {first['msg']}") from error
     except (KeyError, TypeError) as error:
         raise ResultError(f"{path}: its section 'run' is not whole ({error})") from error
 
@@ -172,7 +190,7 @@ def _read_text(path: Path) -> str:
 
 def _check_may_replace(target: Path, overwrite: bool) -> None:
     if not overwrite:
-        raise ResultError(f"{target}: exists already; choose another name or allow overwriting")
+        raise ResultError(f"{target}: exists already; choose another name or give --overwrite")
     if not {entry.name for entry in target.iterdir()} >= _OURS:
         raise ResultError(f"{target}: is not a run folder, so it is not overwritten")
 

@@ -14,7 +14,7 @@ from sim.cluster import Cluster
 from sim.config import ClosedLoad, Load, OpenLoad, ResolvedStudy, SessionLoad
 from sim.coverage import coverage_warnings
 from sim.engine import Replica
-from sim.environment import ARRIVAL_RANK, Environment
+from sim.environment import ARRIVAL_RANK, LAST_S, Environment
 from sim.errors import SimulationError
 from sim.rng import Streams
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
@@ -59,7 +59,7 @@ class _Run:
         self._stopped = False  # by the caller
         self._is_over = False
         self._env = Environment()
-        if study.until_s is not None:
+        if study.until_s is not None and study.until_s <= LAST_S:
             self._env.at(study.until_s, ARRIVAL_RANK).callbacks = [self._end]
         router = make_router(study.router, Streams(study.seed).rng("router"))
         self._cluster = Cluster(study, self._env, router, self._progress)
@@ -93,7 +93,8 @@ class _Run:
             self._stopped = self._is_over = True
 
     def _end(self, _: Event) -> None:
-        self._is_over = True
+        # Nothing left to happen: whoever is unfinished is stuck, not cut off by `until_s`.
+        self._is_over = self._env.peek() < float("inf")
 
 
 def _num_requests(study: ResolvedStudy) -> int:

@@ -13,6 +13,9 @@ requests that starve is left out: what has fallen to the last level goes by arri
 from policies.errors import PolicyError
 from policies.queue_policy import Key, QueuedRequestView, QueuePolicy
 
+_MOST_LEVELS = 1000
+_BEYOND_ANY_REQUEST = 2.0**53  # tokens: no service reaches the levels after such a quantum
+
 
 class MultiLevelFeedbackPolicy:
     """Smallest level first, and within a level by arrival.
@@ -20,7 +23,7 @@ class MultiLevelFeedbackPolicy:
     Args:
         quantum_tokens: tokens of service in the first level, at least 1.
         ratio: quantum of a level over that of the one before, above 1.
-        num_levels: at least 1.
+        num_levels: 1 to 1000.
 
     Raises:
         PolicyError: an option is out of range.
@@ -30,9 +33,11 @@ class MultiLevelFeedbackPolicy:
         for name, value in (("quantum_tokens", quantum_tokens), ("num_levels", num_levels)):
             if type(value) is not int or value < 1:
                 raise PolicyError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        if num_levels > _MOST_LEVELS:
+            raise PolicyError(f"num_levels is {num_levels!r}; it must be at most {_MOST_LEVELS}")
         if type(ratio) not in (int, float) or not 1 < ratio < float("inf"):
             raise PolicyError(f"ratio is {ratio!r}; it must be a number above 1")
-        self._quanta = [quantum_tokens * ratio**level for level in range(num_levels)]
+        self._quanta = _quanta(quantum_tokens, float(ratio), num_levels)
 
     def key(self, request: QueuedRequestView) -> Key:
         """The level."""
@@ -49,6 +54,13 @@ class MultiLevelFeedbackPolicy:
             level += 1
             limit += self._quanta[level]
         return level
+
+
+def _quanta(first: int, ratio: float, num_levels: int) -> list[float]:
+    quanta: list[float] = [first]
+    while len(quanta) < num_levels and quanta[-1] < _BEYOND_ANY_REQUEST:
+        quanta.append(first * ratio ** len(quanta))
+    return quanta
 
 
 def build(quantum_tokens: int = 256, ratio: float = 2.0, num_levels: int = 8) -> QueuePolicy:

@@ -7,12 +7,15 @@ import numpy as np
 
 from sim.checks import conservation, limits, littles_law, times, token_gaps
 from sim.checks.outcome import CheckOutcome
+from sim.errors import ResultError
 from sim.metrics import LATENCY_COLUMNS, has_split, latency_columns, summarise
 from sim.parquet import read_rows
 from sim.result import REQUESTS, load, read_summary
 from sim.run_result import RunResult
 
 Check = Callable[[RunResult], CheckOutcome]
+
+_SUMMARY_FOLLOWS = "summary follows from the rows"
 
 EVERY_RUN: tuple[Check, ...] = (
     conservation.states_add_up,
@@ -52,7 +55,7 @@ def check_run(run: RunResult) -> list[CheckOutcome]:
         checks += EXACT_ENDS
     if has_split(run.requests):
         checks.append(times.split_sums)
-    return [check(run) for check in checks]
+    return [_outcome(check.__name__.replace("_", " "), check, run) for check in checks]
 
 
 def check_dir(folder: Path | str) -> list[CheckOutcome]:
@@ -61,7 +64,18 @@ def check_dir(folder: Path | str) -> list[CheckOutcome]:
     Raises `sim.errors.ResultError` if the folder can't be read.
     """
     run = load(folder)
-    return [*check_run(run), _summary_follows(run, folder), _latencies_follow(run, folder)]
+    summary = _outcome(_SUMMARY_FOLLOWS, lambda run: _summary_follows(run, folder), run)
+    return [*check_run(run), summary, _latencies_follow(run, folder)]
+
+
+def _outcome(name: str, check: Check, run: RunResult) -> CheckOutcome:
+    """What the check says; rows so damaged that it can't be computed fail it."""
+    try:
+        return check(run)
+    except (ArithmeticError, IndexError, ValueError) as error:
+        if isinstance(error, ResultError):
+            raise
+        return CheckOutcome(name, False, f"the rows contradict each other: {error}")
 
 
 def _summary_follows(run: RunResult, folder: Path | str) -> CheckOutcome:
@@ -74,7 +88,7 @@ def _summary_follows(run: RunResult, folder: Path | str) -> CheckOutcome:
         key = off[0]
         figures = f"saved {saved.get(key)}, from the rows {computed.get(key)}"
         detail = f"{len(off):,} of {len(keys):,} figures off; first: {key}, {figures}"
-    return CheckOutcome("summary follows from the rows", not off, detail)
+    return CheckOutcome(_SUMMARY_FOLLOWS, not off, detail)
 
 
 def _latencies_follow(run: RunResult, folder: Path | str) -> CheckOutcome:
@@ -83,7 +97,9 @@ def _latencies_follow(run: RunResult, folder: Path | str) -> CheckOutcome:
     off = [
         name
         for name in LATENCY_COLUMNS
-        if name not in saved or not np.array_equal(saved[name], computed[name], equal_nan=True)
+        if name not in saved
+        or saved[name].dtype.kind != "f"
+        or not np.array_equal(saved[name], computed[name], equal_nan=True)
     ]
     detail = f"off: {', '.join(off)}" if off else f"{len(LATENCY_COLUMNS)} columns, none off"
     return CheckOutcome("latencies of requests follow from their times", not off, detail)

@@ -64,6 +64,8 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
 def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> SchedulerConfig:
     max_model_len = _max_model_len(section, model)
     max_num_batched_tokens, max_num_seqs = _batch_limits(section, max_model_len, gpu)
+    _check_whole_prompts_fit(section, max_model_len)
+    _check_drafts_fit(section, max_model_len)
     return SchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -78,6 +80,27 @@ def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) ->
         max_loras=section.max_loras,
         **scheduler_drafting_options(section),
     )
+
+
+def _check_whole_prompts_fit(section: EngineSection, max_model_len: int) -> None:
+    """Without chunked prefill a prompt above the budget would wait for ever, in vLLM too."""
+    budget = section.max_num_scheduled_tokens
+    piece = min(section.long_prefill_token_threshold or max_model_len, max_model_len)
+    if not section.enable_chunked_prefill and budget is not None and budget < piece:
+        raise StudyError(
+            f"engine.max_num_scheduled_tokens: {budget} is below {piece}, the longest piece of a "
+            "prompt without chunked prefill, which could never be scheduled; raise it, lower "
+            "max_model_len or enable chunked prefill"
+        )
+
+
+def _check_drafts_fit(section: EngineSection, max_model_len: int) -> None:
+    drafts = section.speculative_config
+    if drafts is not None and drafts.num_speculative_tokens >= max_model_len:
+        raise StudyError(
+            f"engine.speculative_config.num_speculative_tokens: {drafts.num_speculative_tokens} "
+            f"is wrong; it must be below max_model_len, {max_model_len}"
+        )
 
 
 def _max_model_len(section: EngineSection, model: ModelSpec) -> int:

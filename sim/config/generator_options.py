@@ -18,7 +18,9 @@ from sim.config.schema import (
     StagedArrivalsSection,
 )
 from sim.errors import StudyError
-from traces import Trace
+from traces import Trace, TraceError
+
+_DRAWN = ("prompt_tokens", "output_tokens")
 
 AnyArrivals = (
     GapArrivalsSection
@@ -59,14 +61,14 @@ def conversations(section: ConversationsSection, rng: np.random.Generator) -> Tr
     """
     sessions_rng, mix_rng = rng.spawn(2)
     maker = traces.Conversations(
-        first_tokens=_lengths(section.first_tokens),
-        output_tokens=_lengths(section.output_tokens),
-        user_tokens=_lengths(section.user_tokens),
+        first_tokens=_lengths("first_tokens", section.first_tokens),
+        output_tokens=_lengths("output_tokens", section.output_tokens),
+        user_tokens=_lengths("user_tokens", section.user_tokens),
         think_time=_pause(section.think_time),
         mean_turns=section.mean_turns,
         system_tokens=section.system_tokens,
         tool_share=section.tool_share,
-        tool_tokens=_lengths(section.tool_tokens),
+        tool_tokens=_lengths("tool_tokens", section.tool_tokens),
         tool_time=_pause(section.tool_time),
         max_context_tokens=section.max_context_tokens,
         nominal_s_per_token=section.nominal_s_per_token,
@@ -135,10 +137,12 @@ def _generator_lengths(section: GeneratorSection) -> traces.LengthModel:
                 "trace.generator: lengths_from takes the place of prompt_tokens and output_tokens"
             )
         return traces.EmpiricalLengths(traces.load(section.lengths_from), section.joint)
-    for key, lengths in zip(("prompt_tokens", "output_tokens"), drawn, strict=True):
+    for key, lengths in zip(_DRAWN, drawn, strict=True):
         if lengths is None:
             raise StudyError(f"trace.generator.{key}: missing; it has no default")
-    prompt, output = (_lengths(lengths) for lengths in drawn if lengths is not None)
+    prompt, output = (
+        _lengths(key, lengths) for key, lengths in zip(_DRAWN, drawn, strict=True) if lengths
+    )
     return traces.LognormalLengths(prompt, output)
 
 
@@ -152,9 +156,12 @@ def _prefixes(section: GeneratorSection) -> traces.SystemPrompts | traces.Prefix
     return traces.SystemPrompts(shared.share, tuple(shared.num_tokens), shared.zipf_exponent)
 
 
-def _lengths(section: LengthsSection) -> traces.Lognormal:
+def _lengths(key: str, section: LengthsSection) -> traces.Lognormal:
     highest = section.highest or traces.MAX_NUM_TOKENS
-    return traces.Lognormal(section.median, section.sigma, section.lowest, highest)
+    try:
+        return traces.Lognormal(section.median, section.sigma, section.lowest, highest)
+    except TraceError as error:
+        raise TraceError(f"{key}: {error}") from error
 
 
 def _pause(section: PauseSection) -> traces.Pause:

@@ -10,7 +10,8 @@ from sim.config.yaml_source import parse_yaml
 from sim.errors import StudyError
 
 # A study has one source of requests: giving another one takes the first one's place.
-_TRACE_SOURCES = ("path", "sample", "generator")
+_TRACE_SOURCES = ("path", "sample", "generator", "conversations", "servegen")
+_OF_A_FILE = ("format", "time_unit", "block_size")  # what the file's own source was said to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,11 @@ def apply_overrides(study: Mapping[str, Any], overrides: Iterable[Override]) -> 
     Raises:
         StudyError: a key inside something that is not a mapping.
     """
-    result = dict(study)
-    for override in overrides:
-        keys = override.path.split(".")
-        result = _with_value(_without_other_sources(result, keys), keys, override)
+    result, given = dict(study), [(override.path.split("."), override) for override in overrides]
+    # What is said of a file from outside too is said of the file given from outside.
+    stale = {*_OF_A_FILE} - {keys[1] for keys, _ in given if keys[0] == "trace" and keys[1:]}
+    for keys, override in given:
+        result = _with_value(_without_other_source(result, keys, stale), keys, override)
     return result
 
 
@@ -63,10 +65,12 @@ def _with_value(mapping: Mapping[str, Any], keys: list[str], override: Override)
     return {**mapping, head: _with_value(inner, rest, override)}
 
 
-def _without_other_sources(study: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+def _without_other_source(
+    study: dict[str, Any], keys: list[str], stale: set[str]
+) -> dict[str, Any]:
     trace = study.get("trace")
     is_source = len(keys) > 1 and keys[0] == "trace" and keys[1] in _TRACE_SOURCES
     if not is_source or not isinstance(trace, Mapping):
         return study
-    others = {*_TRACE_SOURCES, "format"} - {keys[1]}
+    others = ({*_TRACE_SOURCES} - {keys[1]}) | stale
     return {**study, "trace": {key: trace[key] for key in trace if key not in others}}

@@ -13,6 +13,8 @@ Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Integer64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Natural64 = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -65,7 +67,7 @@ class EngineSection(Section):
     max_num_scheduled_tokens: Count | None = None
     scheduling_policy: Text = "fcfs"
     policy_options: dict[str, Any] = {}
-    predicted_length_error: NotNegative = 0.0
+    predicted_length_error: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
     enable_chunked_prefill: bool = True
     enable_prefix_caching: bool = True
     long_prefill_token_threshold: Natural = 0
@@ -288,9 +290,9 @@ class GeneratorSection(Section):
     joint: bool = True
     system_prompts: SystemPromptsSection | None = None
     prefix_tree: PrefixTreeSection | None = None
-    priority_weights: dict[int, NotNegative] | None = None
+    priority_weights: dict[Integer64, NotNegative] | None = None
     tenant_weights: dict[str, NotNegative] | None = None
-    lora_weights: dict[Natural, NotNegative] | None = None
+    lora_weights: dict[Natural64, NotNegative] | None = None
 
 
 class PauseSection(Section):
@@ -321,9 +323,9 @@ class ConversationsSection(Section):
     tool_time: PauseSection = PauseSection(median_s=1.0)
     max_context_tokens: Count = 131_072
     nominal_s_per_token: Positive = 0.02
-    priority_weights: dict[int, NotNegative] | None = None
+    priority_weights: dict[Integer64, NotNegative] | None = None
     tenant_weights: dict[str, NotNegative] | None = None
-    lora_weights: dict[Natural, NotNegative] | None = None
+    lora_weights: dict[Natural64, NotNegative] | None = None
 
 
 class ServeGenSection(Section):
@@ -368,8 +370,8 @@ class TraceSection(Section):
     tenant: Text | None = None
     max_prompt_tokens: Count | None = None
     max_output_tokens: Count | None = None
-    priority_map: dict[int, int] | None = None
-    priority_weights: dict[int, NotNegative] | None = None
+    priority_map: dict[Integer64, Integer64] | None = None
+    priority_weights: dict[Integer64, NotNegative] | None = None
     tenant_weights: dict[str, NotNegative] | None = None
     jitter_s: Positive | None = None
     rate_scale: Positive | None = None

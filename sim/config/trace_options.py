@@ -1,11 +1,14 @@
 """The trace section to a `Trace`: load or generate, then transform."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import traces
 from sim.config.generator_options import conversations, generated, servegen
 from sim.config.schema import TraceSection
 from sim.errors import StudyError
 from sim.rng import Streams
-from traces import Trace
+from traces import Trace, TraceError
 
 _FILE_KEYS = ("format", "time_unit", "block_size", "on_bad_row")
 
@@ -33,11 +36,14 @@ def _source(section: TraceSection, streams: Streams, name: str) -> Trace:
     if section.path is not None:
         return _load(section, section.path)
     if section.generator is not None:
-        return generated(section.generator, streams.rng(name))
+        with _under(f"{name}.generator"):
+            return generated(section.generator, streams.rng(name))
     if section.conversations is not None:
-        return conversations(section.conversations, streams.rng(name))
+        with _under(f"{name}.conversations"):
+            return conversations(section.conversations, streams.rng(name))
     if section.servegen is not None:
-        return servegen(section.servegen, streams.rng(name))
+        with _under(f"{name}.servegen"):
+            return servegen(section.servegen, streams.rng(name))
     return traces.sample()
 
 
@@ -56,14 +62,17 @@ def _load(section: TraceSection, path: str) -> Trace:
 
 def _selected(section: TraceSection, trace: Trace, streams: Streams, name: str) -> Trace:
     if section.window_s is not None and section.path is None:
-        trace = traces.window(trace, *section.window_s)
+        with _under(f"{name}.window_s"):
+            trace = traces.window(trace, *section.window_s)
     if section.limit is not None:
         trace = traces.limit(trace, section.limit)
     if section.sample_sessions is not None:
         rng = streams.rng(f"{name}.sample_sessions")
-        trace = traces.sample_sessions(trace, section.sample_sessions, rng)
+        with _under(f"{name}.sample_sessions"):
+            trace = traces.sample_sessions(trace, section.sample_sessions, rng)
     if section.thin is not None:
-        trace = traces.thin(trace, section.thin, streams.rng(f"{name}.thin"))
+        with _under(f"{name}.thin"):
+            trace = traces.thin(trace, section.thin, streams.rng(f"{name}.thin"))
     return trace
 
 
@@ -83,21 +92,26 @@ def _relabelled(section: TraceSection, trace: Trace, streams: Streams, name: str
         trace = traces.map_priorities(trace, section.priority_map)
     if section.priority_weights is not None:
         rng = streams.rng(f"{name}.priorities")
-        trace = traces.with_priorities(trace, section.priority_weights, rng)
+        with _under(f"{name}.priority_weights"):
+            trace = traces.with_priorities(trace, section.priority_weights, rng)
     if section.tenant_weights is not None:
         rng = streams.rng(f"{name}.tenants")
-        trace = traces.with_tenants(trace, section.tenant_weights, rng)
+        with _under(f"{name}.tenant_weights"):
+            trace = traces.with_tenants(trace, section.tenant_weights, rng)
     return trace
 
 
 def _moved(section: TraceSection, trace: Trace, streams: Streams, name: str) -> Trace:
     if section.jitter_s is not None:
-        trace = traces.jitter(trace, section.jitter_s, streams.rng(f"{name}.jitter"))
+        with _under(f"{name}.jitter_s"):
+            trace = traces.jitter(trace, section.jitter_s, streams.rng(f"{name}.jitter"))
     if section.rate_scale is not None:
-        trace = traces.scale_rate(trace, section.rate_scale)
+        with _under(f"{name}.rate_scale"):
+            trace = traces.scale_rate(trace, section.rate_scale)
     if section.poisson_rate_per_s is not None:
         rng = streams.rng("arrivals" if name == "trace" else f"{name}.arrivals")
-        trace = traces.with_poisson_arrivals(trace, section.poisson_rate_per_s, rng)
+        with _under(f"{name}.poisson_rate_per_s"):
+            trace = traces.with_poisson_arrivals(trace, section.poisson_rate_per_s, rng)
     return trace
 
 
@@ -128,3 +142,12 @@ def _check_no_file_keys(section: TraceSection, source: str) -> None:
     for key in _FILE_KEYS:
         if getattr(section, key) != getattr(usual, key):
             raise StudyError(f"trace.{key}: it is for a trace file; a {source} has none")
+
+
+@contextmanager
+def _under(key: str) -> Iterator[None]:
+    """A refusal within says which key of the study it is about."""
+    try:
+        yield
+    except TraceError as error:
+        raise TraceError(f"{key}: {error}") from error

@@ -133,6 +133,7 @@ def test_a_tenant_that_comes_back_has_no_credit_for_the_time_away() -> None:
         ("shortest-prompt", {"x": 1}, "has no option 'x'; its options: none"),
         ("multi-level-feedback", {"ratio": 1}, "ratio is 1; it must be a number above 1"),
         ("multi-level-feedback", {"num_levels": 0}, "num_levels is 0"),
+        ("multi-level-feedback", {"num_levels": 10**9}, "it must be at most 1000"),
         ("multi-level-feedback", {"quantum_tokens": 1.5}, "quantum_tokens is 1.5"),
         ("virtual-token-counter", {"prompt_weight": -1}, "prompt_weight is -1"),
         ("virtual-token-counter", {"prompt_weight": 0, "output_weight": 0}, "both 0"),

@@ -151,6 +151,25 @@ def test_fp8_keys_and_values_double_the_blocks() -> None:
             "max_num_batched_tokens (2048) is below max_model_len (4096) without chunked prefill",
         ),
         (
+            {
+                "max_num_batched_tokens": 4096,
+                "max_num_scheduled_tokens": 99,
+                "max_model_len": 4096,
+                "enable_chunked_prefill": False,
+            },
+            "engine.max_num_scheduled_tokens: 99 is below 4096",
+        ),
+        (
+            {
+                "speculative_config": {
+                    "method": "mtp",
+                    "num_speculative_tokens": 10**11,
+                    "acceptance_rate": 1.0,
+                }
+            },
+            "num_speculative_tokens: 100000000000 is wrong; it must be below max_model_len, 131072",
+        ),
+        (
             {"max_model_len": 200_000},
             "engine.max_model_len: 200000 is more than 131072, the max_position_embeddings",
         ),
@@ -204,6 +223,31 @@ def test_a_trace_section_that_contradicts_itself_is_refused(
     trace: dict[str, Any], said: str
 ) -> None:
     assert said in refusal(trace=trace)
+
+
+EMPTY_RANGE = {"median": 7.0, "lowest": 10, "highest": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sample": True, "rate_scale": 1e-320}, "trace.rate_scale: factor: 1e-320 is wrong"),
+        ({"sample": True, "window_s": [5.0, 1.0]}, "trace.window_s: window: 5.0 to 1.0 is wrong"),
+        (
+            {"sample": True, "priority_weights": {0: 1e308, 1: 1e308}},
+            "trace.priority_weights: .* with a finite sum",
+        ),
+        (
+            {"generator": {"num_requests": 2, "rate_per_s": 1.0, "prompt_tokens": EMPTY_RANGE}},
+            "trace.generator: prompt_tokens: lowest: 10 is wrong; it must not pass 5",
+        ),
+    ],
+)
+def test_a_refusal_of_a_trace_names_the_key(changes: dict[str, Any], said: str) -> None:
+    if "generator" in changes:
+        changes["generator"]["output_tokens"] = {"median": 5.0}
+    with pytest.raises(TraceError, match=said):
+        resolved(trace=changes)
 
 
 def test_a_trace_that_is_not_there_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sim.environment import ARRIVAL_RANK, Environment
+from sim.environment import ARRIVAL_RANK, LAST_S, Environment
+from sim.errors import SimulationError
 
 
 def test_an_instant_is_kept_exactly():
@@ -45,3 +46,13 @@ def test_the_past_is_refused():
     env.step()
     with pytest.raises(ValueError, match="is past"):
         env.at(0.5, ARRIVAL_RANK)
+
+
+def test_the_clock_ends_where_it_is_too_coarse():
+    env = Environment()
+    env.at(LAST_S, ARRIVAL_RANK)
+    env.step()
+    assert env.now == 1e9
+    env.at(1.5e9, ARRIVAL_RANK)
+    with pytest.raises(SimulationError, match=r"1\.5e\+09 s, beyond 1e\+09 s"):
+        env.step()

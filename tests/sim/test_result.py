@@ -13,8 +13,10 @@ import pytest
 import yaml
 
 from sim import result as result_module
+from sim.checks import check_dir
 from sim.errors import ResultError
 from sim.metrics import summarise
+from sim.parquet import read_rows, write_rows
 from sim.result import check_target, load, save
 from sim.run_result import RunResult
 from tests.sim.hand_run import hand_run
@@ -194,3 +196,43 @@ def test_a_summary_of_another_kind_is_named(tmp_path, change, message):
 def test_the_config_is_yaml_in_its_own_order(tmp_path):
     folder = save(hand_run(), tmp_path / "run", plots=False)
     assert yaml.safe_load((folder / "config.yaml").read_text()) == {"study": {"replicas": 2}}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".parquet")])
+def test_a_column_that_is_missing_or_of_another_kind_is_named(tmp_path, name):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    whole = read_rows(folder / name)
+    write_rows(folder / name, {key: whole[key] for key in whole if key != "replica"})
+    with pytest.raises(ResultError, match=rf"{name}: the column 'replica' is missing"):
+        load(folder)
+    write_rows(folder / name, whole | {"replica": whole["replica"].astype(str)})
+    with pytest.raises(ResultError, match=r"'replica' holds .*; it must be whole numbers"):
+        load(folder)
+
+
+def test_rows_that_contradict_each_other_fail_their_check(tmp_path):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    rows = read_rows(folder / "steps.parquet")
+    write_rows(folder / "steps.parquet", rows | {"replica": rows["replica"] + 7})
+    assert not all(outcome.ok for outcome in check_dir(folder))
+    none = {name: column[:0] for name, column in read_rows(folder / "requests.parquet").items()}
+    write_rows(folder / "requests.parquet", none)
+    assert not all(outcome.ok for outcome in check_dir(folder))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cost", None, "run.cost"),
+        ("slo", {"ttft_s": "x", "tpot_s": None, "e2e_s": None}, "run.slo.ttft_s: 'x'"),
+        ("partial", "no", "run.partial: 'no'"),
+    ],
+)
+def test_a_wrong_value_in_the_summary_is_named(tmp_path, key, value, message):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["run"][key] = value
+    path.write_text(json.dumps(summary))
+    with pytest.raises(ResultError, match=message):
+        load(folder)

@@ -24,13 +24,16 @@ def draw(
     """Keys in ascending order, so that the mapping's order is nothing, and `number` drawn places.
 
     Raises:
-        TraceError: weights that are negative, not finite, or all zero.
+        TraceError: weights that are negative, not finite (or their sum is not), or all zero.
     """
     keys = sorted(weights)
     shares = np.array([weights[key] for key in keys], dtype=np.float64)
-    if not (len(shares) and np.isfinite(shares).all() and (shares >= 0).all() and shares.any()):
+    with np.errstate(over="ignore"):
+        total = shares.sum()
+    if not (len(shares) and np.isfinite(total) and (shares >= 0).all() and shares.any()):
         raise TraceError(
-            f"{name}: {dict(weights)!r} is wrong; weights must be >= 0, at least one positive"
+            f"{name}: {dict(weights)!r} is wrong; weights must be >= 0, at least one positive, "
+            "with a finite sum"
         )
     return keys, rng.choice(len(keys), size=number, p=shares / shares.sum())
 
