@@ -193,6 +193,9 @@ def executor(
     out: Annotated[Path | None, typer.Option(help="Folder for tables and plots.")] = None,
 ) -> None:
     """Replay a trace on a real model here and in simulation, and print how far they differ."""
+    from sim.cli.bench_command import require_torch
+
+    require_torch()  # the next import needs it
     from sim.cli.executor_command import ExecutorCommand, validate_executor
 
     raise typer.Exit(

@@ -1,6 +1,8 @@
 """`headway calibrate` and `headway validate silicon` as a user runs them."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,14 @@ def test_validate_without_measurements_says_so(
     assert "has no measurements of qwen3-32b-h100" in capsys.readouterr().err
     assert run("validate", "silicon", "--data", tmp_path / "none") == 2
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_the_executor_says_what_to_install_where_torch_is_not() -> None:
+    """In a process of its own: here other tests have imported what needs it."""
+    code = (
+        "import sys; sys.modules['torch'] = None; from sim.cli.app import run_app;"
+        "sys.exit(run_app(['validate', 'executor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pip install 'headway[bench]'" in done.stderr and "Traceback" not in done.stderr
