@@ -91,7 +91,7 @@ def test_an_existing_folder_needs_overwrite(tmp_path: Path, study: Path) -> None
     before = run_bytes(tmp_path / "here")
     refused = headway(tmp_path, *arguments, "--seed", "9")
     assert refused.returncode == 2
-    assert "here: exists already" in refused.stderr
+    assert "here: exists already" in refused.stderr and "--overwrite" in refused.stderr
     assert run_bytes(tmp_path / "here") == before
     replaced = headway(tmp_path, *arguments, "--seed", "9", "--overwrite")
     assert replaced.returncode == 0, replaced.stderr
