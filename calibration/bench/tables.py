@@ -110,14 +110,15 @@ def _measuring(plan: CalibrationPlan, store: SampleStore) -> dict[str, Any]:
     unsettled = [
         str(point) for point, s in zip(points, found, strict=True) if s and not s.is_settled
     ]
-    noise = np.array([statistics.noise for statistics in known])
+    # One sample has no scatter: nothing is known of its noise.
+    noise = np.array([s.noise for s in known if s.num_samples > 1] or [np.nan])
     drifts = np.array([store.drift(point) for axes in plan.axes for point in axes.points()])
     return {
         "points": len(points),
         "samples": len(store.order),
         "disturbed_samples": sum(statistics.num_disturbed for statistics in known),
-        "noise_p50": _short(np.percentile(noise, 50)),
-        "noise_p90": _short(np.percentile(noise, 90)),
+        "noise_p50": _known(np.percentile(noise, 50)),
+        "noise_p90": _known(np.percentile(noise, 90)),
         "median_drift": _short(np.median(drifts)),
         "num_unsettled": len(unsettled),
         "unsettled": unsettled[:_UNSETTLED_NAMED],
@@ -167,6 +168,10 @@ def _ratio(store: SampleStore, above: Sequence[Point], below: Sequence[Point]) -
     if any(point not in store.samples for point in (*above, *below)):
         return None
     return sum(map(store.time_s, above)) / sum(map(store.time_s, below))
+
+
+def _known(value: float | np.floating[Any]) -> float | None:
+    return None if np.isnan(value) else _short(value)
 
 
 def _short(value: float | np.floating[Any]) -> float:

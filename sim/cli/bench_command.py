@@ -193,7 +193,7 @@ def fit_lines(profile: Profile) -> list[str]:
         f"{measured.model} {measured.weight_dtype} on {measured.device}, {measured.execution}",
         f"kernels: {measured.kernel_backend}",
         f"{how['points']} points, {how['samples']} samples, {how['disturbed_samples']} disturbed;"
-        f" noise of a sample {how['noise_p50']:.1%} (p90 {how['noise_p90']:.1%}), drift"
+        f" noise of a sample {_share(how['noise_p50'])} (p90 {_share(how['noise_p90'])}), drift"
         f" {how['median_drift']:+.1%}; {how['num_unsettled']} points never settled",
     ]
     for name in ("dense", "logits", "prefill_attention", "decode_attention"):
@@ -211,6 +211,10 @@ def fit_lines(profile: Profile) -> list[str]:
             " a request (of the executor, not of a serving engine)"
         )
     return lines + _held_out_lines(fit.get("held_out"))
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
 
 
 def _held_out_lines(held_out: Any) -> list[str]:
