@@ -28,22 +28,24 @@ Route = Callable[[int, float, int, int], int]
 """Replica for a request: id, arrival, prompt tokens, priority."""
 
 
+_FiveColumns = tuple[Any, Any, Any, Any, Any]
+
+
 class _Rows:
     """Requests that wait to be handed over, as columns and as lists."""
 
     def __init__(self, trace: Trace, rows: slice, keep: Any) -> None:
         prompts: list[Prompt] | None = None
         if trace.prompts is not None:
-            prompts = [p for p, kept in zip(trace.prompts[rows], keep.tolist(), strict=True) if kept]
-        self.columns = tuple(
-            column[rows][keep]
-            for column in (
-                trace.request_id,
-                trace.arrival_s,
-                trace.priority,
-                trace.num_prompt_tokens,
-                trace.num_output_tokens,
-            )
+            prompts = [
+                p for p, kept in zip(trace.prompts[rows], keep.tolist(), strict=True) if kept
+            ]
+        self.columns: _FiveColumns = (
+            trace.request_id[rows][keep],
+            trace.arrival_s[rows][keep],
+            trace.priority[rows][keep],
+            trace.num_prompt_tokens[rows][keep],
+            trace.num_output_tokens[rows][keep],
         )
         self.prompts = prompts
         self.values = [column.tolist() for column in self.columns]
@@ -126,7 +128,8 @@ class OpenFeed:
         prompts = rows.prompts
         if len(places) >= _FEW:
             index = np.array(places)
-            columns = [column[index] for column in rows.columns]
+            a, b, c, d, e = rows.columns
+            columns = (a[index], b[index], c[index], d[index], e[index])
             core.feed(*columns, None if prompts is None else [prompts[i] for i in places])
             return
         ids, arrivals, priorities, num_prompt_tokens, num_output_tokens = rows.values
