@@ -19,6 +19,7 @@ PyObject *probe_process(PyObject *self, PyObject *none);
 PyObject *probe_abort(PyObject *self, PyObject *id);
 PyObject *probe_state(PyObject *self, PyObject *none);
 PyObject *probe_check(PyObject *self, PyObject *none);
+PyObject *probe_cost(PyObject *self, PyObject *args);
 
 static PyTypeObject *core_type; /* of this module's only type; lives as long as the module */
 
@@ -462,6 +463,7 @@ static PyMethodDef core_methods[] = {
     {"probe_abort", probe_abort, METH_O, "for tests: abort a request"},
     {"probe_state", probe_state, METH_NOARGS, "for tests: queues and free blocks"},
     {"probe_check", probe_check, METH_NOARGS, "for tests: whether the KV books agree"},
+    {"probe_cost", probe_cost, METH_VARARGS, "for tests: the step time of a shape"},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef core_getters[] = {

@@ -150,3 +150,30 @@ PyObject *probe_check(PyObject *self, PyObject *Py_UNUSED(none)) {
     scheduler_dissolve(core);
     return PyBool_FromLong(ledger_check(core));
 }
+
+/* The step time of a shape as the core computes it. */
+PyObject *probe_cost(PyObject *self, PyObject *args) {
+    Core *core = (Core *)self;
+    long long num_tokens, num_logits, num_decodes, context;
+    PyObject *chunks;
+    if (!PyArg_ParseTuple(args, "(LLLLO!)", &num_tokens, &num_logits, &num_decodes, &context,
+                          &PyTuple_Type, &chunks))
+        return NULL;
+    ENTER(core)
+    Shape *shape = &core->shape;
+    shape->num_tokens = num_tokens;
+    shape->num_logits = num_logits;
+    shape->num_decodes = num_decodes;
+    shape->decode_context_tokens = context;
+    shape->num_chunks = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(chunks); i++) {
+        long long new, computed;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(chunks, i), "LL", &new, &computed)) return NULL;
+        shape->chunks = core_grow(core, shape->chunks, &shape->chunks_capacity,
+                                  shape->num_chunks + 1, sizeof *shape->chunks);
+        shape->chunks[shape->num_chunks][0] = new;
+        shape->chunks[shape->num_chunks][1] = computed;
+        shape->num_chunks++;
+    }
+    return PyFloat_FromDouble(cost_step_s(core, shape, false));
+}
