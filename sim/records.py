@@ -112,6 +112,8 @@ class Table:
         self.pack()
         if not self._chunks:
             return _to_columns([], self._dtypes)
+        if len(self._chunks) == 1:
+            return self._chunks[0]
         return {
             name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._dtypes
         }
@@ -231,7 +233,7 @@ class Records:
         gaps = self.gaps.columns()
         return (
             _take(requests, np.argsort(requests["request_id"], kind="stable")),
-            _take(steps, np.lexsort((steps["step"], steps["replica"], steps["end_s"]))),
+            _in_time(steps),
             _take(gaps, np.lexsort((gaps["request_id"], gaps["step"], gaps["replica"]))),
         )
 
@@ -242,6 +244,24 @@ def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Colu
         name: np.array(column, dtype)
         for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
+
+
+def _in_time(steps: Columns) -> Columns:
+    """Steps by their end, then replica, then step."""
+    end_s, replica, step = steps["end_s"], steps["replica"], steps["step"]
+    if _ascend(end_s, replica, step):
+        return steps
+    if _ascend(replica, step):  # then a stable sort keeps that order among equals
+        return _take(steps, np.argsort(end_s, kind="stable"))
+    return _take(steps, np.lexsort((step, replica, end_s)))
+
+
+def _ascend(*keys: npt.NDArray[Any]) -> bool:
+    """Whether rows are in the order of these keys, the first one counting most."""
+    is_behind = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    for key in reversed(keys):
+        is_behind = (key[:-1] > key[1:]) | ((key[:-1] == key[1:]) & is_behind)
+    return not is_behind.any()
 
 
 def _take(columns: Columns, order: Any) -> Columns:
