@@ -136,7 +136,7 @@ class CompiledReplica:
         """Hand over all rows; once, at the end."""
         replica, core = self.replica_id, self.core
         records.requests.extend(request_columns(replica, core.take_requests()))
-        records.steps.extend(step_columns(replica, 0, core.take_steps()))
+        records.steps.extend(step_columns(replica, core.take_steps()))
         records.gaps.extend(gap_columns(replica, core.take_gaps()))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
 from sim.run_result import Columns
@@ -55,19 +54,19 @@ _STATES = np.array(["unfinished"] * 3 + ["finished", "finished", "aborted", "unf
 _REASONS = np.array(["", "", "", "stop", "length", "", ""], object)
 
 
-def step_columns(replica: int, first_step: int, chunks: list[Chunk]) -> Columns:
-    """Steps of one replica, the first of them number `first_step`."""
-    columns = _columns(_STEPS, STEP_COLUMNS, chunks)
+def step_columns(replica: int, chunk: Chunk | None) -> Columns:
+    """All steps of one replica."""
+    columns = _columns(_STEPS, STEP_COLUMNS, chunk)
     num_steps = len(columns["end_s"])
     columns["replica"] = np.full(num_steps, replica)
-    columns["step"] = np.arange(first_step, first_step + num_steps)
+    columns["step"] = np.arange(num_steps)
     columns["num_prefill_tokens"] = columns["num_tokens"] - columns["num_decodes"]
     return _typed(columns, STEP_COLUMNS)
 
 
-def request_columns(replica: int, chunks: list[Chunk]) -> Columns:
+def request_columns(replica: int, chunk: Chunk | None) -> Columns:
     """Requests of one replica, in the order in which they ended."""
-    columns = _columns(_REQUESTS, REQUEST_COLUMNS | {"state": np.int64}, chunks)
+    columns = _columns(_REQUESTS, REQUEST_COLUMNS | {"state": np.int64}, chunk)
     num_requests = len(columns["state"])
     status = columns["state"]
     columns["state"], columns["reason"] = _STATES[status], _REASONS[status]
@@ -78,25 +77,20 @@ def request_columns(replica: int, chunks: list[Chunk]) -> Columns:
     return _typed(columns, REQUEST_COLUMNS)
 
 
-def gap_columns(replica: int, chunks: list[Chunk]) -> Columns:
+def gap_columns(replica: int, chunk: Chunk | None) -> Columns:
     """Irregular gaps of one replica."""
-    columns = _columns(_GAPS, GAP_COLUMNS, chunks)
+    columns = _columns(_GAPS, GAP_COLUMNS, chunk)
     columns["replica"] = np.full(len(columns["gap_s"]), replica)
     return _typed(columns, GAP_COLUMNS)
 
 
-def _columns(names: tuple[str, ...], dtypes: dict[str, Any], chunks: list[Chunk]) -> Columns:
-    return {
-        name: _joined([(count, columns[place]) for count, columns in chunks], dtypes[name])
-        for place, name in enumerate(names)
-    }
-
-
-def _joined(parts: list[tuple[int, bytes]], dtype: Any) -> npt.NDArray[Any]:
-    """One column; the cells of the core have eight bytes."""
-    if not parts:
-        return np.empty(0, dtype)
-    return np.concatenate([np.frombuffer(cells, dtype, count) for count, cells in parts])
+def _columns(names: tuple[str, ...], dtypes: dict[str, Any], chunk: Chunk | None) -> Columns:
+    """The core's cells, uncopied; they have eight bytes each."""
+    if chunk is None:
+        return {name: np.empty(0, dtypes[name]) for name in names}
+    count, cells = chunk
+    columns = zip(names, cells, strict=True)
+    return {name: np.frombuffer(column, dtypes[name], count) for name, column in columns}
 
 
 def _typed(columns: Columns, dtypes: dict[str, Any]) -> Columns:

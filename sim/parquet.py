@@ -145,7 +145,9 @@ def _array(pa: Any, column: npt.NDArray[Any]) -> Any:
     """
     length = len(column)
     if column.dtype.kind in "UO":
-        texts = [text.encode() for text in column.tolist()]
+        values = column.tolist()
+        encoded = {text: text.encode() for text in set(values)}
+        texts = [encoded[text] for text in values]
         offsets = np.zeros(length + 1, dtype=np.int32)
         np.cumsum([len(text) for text in texts], out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]

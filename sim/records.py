@@ -154,6 +154,32 @@ class StepTable(Table):
         if self._num_steps_in_leaps >= _ROWS_A_CHUNK:
             self.pack()
 
+    def in_time(self) -> Columns:
+        """All steps by their end, then replica, then step."""
+        self.pack()
+        keys = [self._key(name) for name in ("end_s", "replica", "step")]
+        if _ascend(*keys):
+            return self.columns()
+        # A stable sort keeps the order of replicas and steps among equals.
+        is_by_replica = _ascend(*keys[1:])
+        order = np.argsort(keys[0], kind="stable") if is_by_replica else np.lexsort(keys[::-1])
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return {name: self._placed(name, place) for name in STEP_COLUMNS}
+
+    def _key(self, name: str) -> npt.NDArray[Any]:
+        return np.concatenate([np.empty(0, self._dtypes[name]), *(c[name] for c in self._chunks)])
+
+    def _placed(self, name: str, place: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A column with every row at its place; the chunks are long, so they are copied once."""
+        column = np.empty(len(place), self._dtypes[name])
+        start = 0
+        for chunk in self._chunks:
+            rows = chunk[name]
+            column[place[start : start + len(rows)]] = rows
+            start += len(rows)
+        return column
+
     def pack(self) -> None:
         """Turn the rows and leaps gathered so far into columns."""
         super().pack()
@@ -229,11 +255,10 @@ class Records:
     def sorted_tables(self) -> tuple[Columns, Columns, Columns]:
         """Requests by id; steps and gaps by the end of their step, then replica, then step."""
         requests = self.requests.columns()
-        steps = self.steps.columns()
         gaps = self.gaps.columns()
         return (
             _take(requests, np.argsort(requests["request_id"], kind="stable")),
-            _in_time(steps),
+            self.steps.in_time(),
             _take(gaps, np.lexsort((gaps["request_id"], gaps["step"], gaps["replica"]))),
         )
 
@@ -244,16 +269,6 @@ def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Colu
         name: np.array(column, dtype)
         for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
-
-
-def _in_time(steps: Columns) -> Columns:
-    """Steps by their end, then replica, then step."""
-    end_s, replica, step = steps["end_s"], steps["replica"], steps["step"]
-    if _ascend(end_s, replica, step):
-        return steps
-    if _ascend(replica, step):  # then a stable sort keeps that order among equals
-        return _take(steps, np.argsort(end_s, kind="stable"))
-    return _take(steps, np.lexsort((step, replica, end_s)))
 
 
 def _ascend(*keys: npt.NDArray[Any]) -> bool:

@@ -278,9 +278,8 @@ typedef union {
 typedef struct {
     int num_columns;
     int64_t count, capacity;
-    PyObject *bytes[MAX_COLUMNS]; /* the chunk being filled */
+    PyObject *bytes[MAX_COLUMNS];
     Cell *cells[MAX_COLUMNS];
-    PyObject *full; /* list of (number of rows, bytes of each column) */
 } Table;
 
 /* The core. ---------------------------------------------------------------------------------------- */
@@ -391,9 +390,9 @@ void cost_clear(Cost *cost);
 double cost_step_s(Core *core, Shape *shape, bool is_group_alone);
 
 /* rows.c */
-int table_init(Table *table, int num_columns);
+void table_init(Table *table, int num_columns);
 void table_clear(Table *table);
-int64_t table_row(Core *core, Table *table); /* index of a new row in the chunk */
+int64_t table_row(Core *core, Table *table); /* index of a new row */
 PyObject *table_take(Table *table);
 
 /* replica.c */

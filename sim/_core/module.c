@@ -402,8 +402,10 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *options)
     core->last_result_s = -1.0;
     core->texts = PyDict_New();
     if (!core->group.phases) PyErr_NoMemory();
-    if (!core->group.phases || !core->texts || table_init(&core->step_rows, 15) ||
-        table_init(&core->request_rows, 16) || table_init(&core->gap_rows, 3) ||
+    table_init(&core->step_rows, 15);
+    table_init(&core->request_rows, 16);
+    table_init(&core->gap_rows, 3);
+    if (!core->group.phases || !core->texts ||
         cost_init(&core->cost, cost, form, shape_type, chunks_in_python)) {
         Py_DECREF(core);
         return NULL;
@@ -454,9 +456,9 @@ static PyMethodDef core_methods[] = {
     {"advance", advance, METH_O,
      "advance(until_s): take the turns before it; True if one was cut as a request ended"},
     {"finish", finish, METH_NOARGS, "finish(): write unfinished rows; returns how many; then no more"},
-    {"take_steps", take_steps, METH_NOARGS, "rows of steps since the last call, in chunks"},
-    {"take_requests", take_requests, METH_NOARGS, "rows of requests since the last call, in chunks"},
-    {"take_gaps", take_gaps, METH_NOARGS, "rows of gaps since the last call, in chunks"},
+    {"take_steps", take_steps, METH_NOARGS, "(count, columns) of steps since the last call, or None"},
+    {"take_requests", take_requests, METH_NOARGS, "(count, columns) of requests since then, or None"},
+    {"take_gaps", take_gaps, METH_NOARGS, "(count, columns) of gaps since then, or None"},
     {"unfinished", unfinished, METH_NOARGS, "[(id, status, tokens known)] of those not ended"},
     {"probe_schedule", probe_schedule, METH_NOARGS, "for tests: decide a step, without the clock"},
     {"probe_process", probe_process, METH_NOARGS, "for tests: process the oldest step's results"},
