@@ -41,7 +41,7 @@ def check_choice(name: str, choice: object, replicas: Sequence[ReplicaView]) -> 
     """
     # As a rule an id is a place.
     is_place = type(choice) is int and 0 <= choice < len(replicas)
-    if is_place and replicas[choice].replica_id == choice:  # type: ignore[index,call-overload]
+    if is_place and replicas[choice].replica_id == choice:  # type: ignore[call-overload]
         return choice  # type: ignore[return-value]
     # bool is an int in Python; a router that answers True means something else.
     is_id = isinstance(choice, int) and not isinstance(choice, bool)

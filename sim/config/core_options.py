@@ -19,24 +19,22 @@ def resolve_core(section: EngineSection) -> CoreName:
     if reason is None:
         return COMPILED
     if section.core == "compiled":
-        raise StudyError(f"engine.core: compiled can't run this study: {reason}")
+        raise StudyError(
+            f"engine.core: compiled can't run this study: {reason}; set it to auto or python"
+        )
     return PYTHON
 
 
 def _why_not(section: EngineSection) -> str | None:
     """Why the compiled core can't run it; None if it can."""
-    if native is None:
-        return "it was not built with this installation (no C compiler?); set core to auto"
-    if section.scheduler != OUR_SCHEDULER:
-        return f"scheduler is {section.scheduler!r}; it holds Headway's own only"
-    if not section.leap:
-        return "leap is false, which asks for the stepping reference in Python"
-    if section.scheduling_policy not in ("fcfs", "priority"):
-        return f"scheduling_policy is {section.scheduling_policy!r}; it knows fcfs and priority"
-    if section.explain:
-        return "it does not explain waits; set explain to false or core to auto"
-    if section.speculative_config is not None:
-        return "it has no speculative decoding; remove speculative_config or set core to auto"
-    if section.max_loras:
-        return "it has no LoRA cap; remove max_loras or set core to auto"
-    return None
+    reasons = {
+        "it was not built with this installation (no C compiler?)": native is None,
+        "scheduler is not headway's own": section.scheduler != OUR_SCHEDULER,
+        "scheduling_policy is neither fcfs nor priority": section.scheduling_policy
+        not in ("fcfs", "priority"),
+        "leap is false, which asks for the stepping reference in Python": not section.leap,
+        "explain is true, and it does not explain waits": section.explain,
+        "speculative_config is given, and it has no drafts": section.speculative_config is not None,
+        "max_loras is given, and it has no adapters": section.max_loras > 0,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
