@@ -327,6 +327,7 @@ struct Core {
     double next_s, now_s, last_end_s, last_result_s;
     bool is_stalled, stops_at_ends, is_mid_turn;
     int64_t num_steps, num_known_tokens, num_ended;
+    int64_t num_preempted_before; /* by empty steps, which have no row of their own */
     /* rows */
     Table step_rows, request_rows, gap_rows;
     int64_t actions_since_signals;

@@ -83,6 +83,7 @@ static bool schedule_batch(Core *core, double now_s) {
     if (!step->num_decodes && !step->num_entries) {
         /* Nothing can change by itself any more, unless something was freed. */
         core->is_stalled = !(step->num_preempted || step->reports_finished);
+        core->num_preempted_before += step->num_preempted;
         return false;
     }
     fill_shape(core, step);
@@ -150,10 +151,11 @@ static bool update(Core *core, double now_s) {
     cells[9][row].i = num_emitted;
     cells[10][row].i = num_first;
     cells[11][row].i = num_gaps;
-    cells[12][row].i = step->num_preempted;
+    cells[12][row].i = step->num_preempted + core->num_preempted_before;
     cells[13][row].i = core->num_ended_now;
     cells[14][row].i = step->num_cached_tokens;
     core->num_steps++;
+    core->num_preempted_before = 0;
     core->num_known_tokens += num_emitted;
     core->last_result_s = now_s;
     for (int64_t i = 0; i < core->num_ended_now; i++) {
