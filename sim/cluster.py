@@ -141,7 +141,8 @@ class Cluster:
         if self._fleet is None or self._on_end is not None:
             return False
         route = self._route if len(self.replicas) > 1 else None
-        OpenFeed(self._fleet, route, self._refused, self._fed_until).run(trace, until_s)
+        feed = OpenFeed(self._fleet, route, self._refused, self._turn_away, self._fed_until)
+        feed.run(trace, until_s)
         return True
 
     def _fed_until(self, now_s: float) -> bool:
@@ -149,14 +150,13 @@ class Cluster:
         return self._on_progress()
 
     def _refused(self, trace: Trace, rows: slice) -> npt.NDArray[np.bool_]:
-        """Which of these requests are refused; those are recorded."""
-        refused = self._admission.refusals(
+        return self._admission.refusals(
             trace.num_prompt_tokens[rows], trace.num_output_tokens[rows]
         )
-        for row in np.flatnonzero(refused).tolist():
-            spec = trace[rows.start + row]
-            self._admit(_sim_request(spec, spec.arrival_s))
-        return refused
+
+    def _turn_away(self, trace: Trace, row: int) -> None:
+        spec = trace[row]
+        self._admit(_sim_request(spec, spec.arrival_s))
 
     def send(self, spec: RequestSpec, arrival_s: float) -> bool:
         """Send a request now; `arrival_s` is the instant on record. False: it was refused."""

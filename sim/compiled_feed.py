@@ -8,6 +8,7 @@ core as columns.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,9 @@ class _Rows:
 class OpenFeed:
     """Sends what a trace holds to a fleet.
 
-    `route` chooses a replica (None: there is one). `refused` says which requests of a chunk are
-    turned away and takes note of them. `go_on` is asked now and then, with the instant up to which
-    everything happened: False ends it there.
+    `route` chooses a replica (None: there is one). `refused` says which requests of a chunk can't
+    be served, and `refuse` takes note of one, by its row. `go_on` is asked after every request that
+    is routed, else now and then, with the instant that it is: False ends it there.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class OpenFeed:
         fleet: CompiledFleet,
         route: Route | None,
         refused: Callable[[Trace, slice], Any],
+        refuse: Callable[[Trace, int], None],
         go_on: Callable[[float], bool],
     ) -> None:
         self._fleet = fleet
         self._route = route
         self._refused = refused
+        self._refuse = refuse
         self._go_on = go_on
         self._now_s = 0.0
         self._rows: _Rows | None = None
@@ -85,25 +88,41 @@ class OpenFeed:
         num_sent = int(np.searchsorted(trace.arrival_s, end_s, "left"))
         for start in range(0, num_sent, _ROWS_AT_ONCE):
             rows = slice(start, min(start + _ROWS_AT_ONCE, num_sent))
-            self._send(_Rows(trace, rows, ~self._refused(trace, rows)))
-            self._now_s = float(trace.arrival_s[rows.stop - 1])
+            is_over = not self._send(trace, rows)
             self._fleet.advance(self._now_s)
-            if not self._go_on(self._now_s):
+            if is_over or not self._go_on(self._now_s):
                 return
         self._drain(end_s)
 
-    def _send(self, rows: _Rows) -> None:
-        self._rows = rows
+    def _send(self, trace: Trace, span: slice) -> bool:
+        refused = self._refused(trace, span)
+        self._rows = rows = _Rows(trace, span, ~refused)
+        turned_away = deque((np.flatnonzero(refused) + span.start).tolist())
         if self._route is None:
             self._fleet.cores[0].feed(*rows.columns, rows.prompts)
+            goes_on = True
         else:
-            self._send_routed(rows, self._route)
+            places = (np.flatnonzero(~refused) + span.start).tolist()
+            goes_on = self._send_routed(trace, rows, places, turned_away, self._route)
+        if goes_on:
+            self._turn_away(trace, turned_away, span.stop)
+            self._now_s = float(trace.arrival_s[span.stop - 1])
         self._rows = None
+        return goes_on
 
-    def _send_routed(self, rows: _Rows, route: Route) -> None:
+    def _turn_away(self, trace: Trace, rows: deque[int], before: int) -> None:
+        while rows and rows[0] < before:
+            self._refuse(trace, rows.popleft())
+
+    def _send_routed(
+        self, trace: Trace, rows: _Rows, places: list[int], turned_away: deque[int], route: Route
+    ) -> bool:
+        """Send requests one after another; False: it is to end here."""
+        goes_on = True
         for row, (request_id, arrival_s, priority, num_prompt_tokens, _) in enumerate(
             zip(*rows.values, strict=True)
         ):
+            self._turn_away(trace, turned_away, places[row])
             self._now_s = arrival_s
             if self._fleet.is_ordered:
                 self._fleet.advance(arrival_s)
@@ -111,8 +130,12 @@ class OpenFeed:
             self._pending[place].append(row)
             if self._fleet.is_ordered:
                 self._hand_over(place)
+            goes_on = self._go_on(arrival_s)
+            if not goes_on:
+                break
         for place in range(len(self._pending)):
             self._hand_over(place)
+        return goes_on
 
     def _bring_up(self, place: int) -> None:
         """Bring a replica to the present: all before this instant has happened there."""
