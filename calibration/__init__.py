@@ -1,6 +1,12 @@
 """How long a step takes: step shapes, cost models, model and GPU descriptions."""
 
-from calibration.cost_model import CostModel, CostProvenance, FloatArray, HasCoverage
+from calibration.cost_model import (
+    CostModel,
+    CostProvenance,
+    FloatArray,
+    HasCompiledForm,
+    HasCoverage,
+)
 from calibration.ensemble import ProfileUncertainty, profile_ensemble, profile_uncertainty
 from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
@@ -23,6 +29,7 @@ __all__ = [
     "CostProvenance",
     "FloatArray",
     "GpuSpec",
+    "HasCompiledForm",
     "HasCoverage",
     "KvCapacity",
     "LinearCost",

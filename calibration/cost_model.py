@@ -56,6 +56,19 @@ class CostModel(Protocol):
 
 
 @runtime_checkable
+class HasCompiledForm(Protocol):
+    """A cost model whose formula a compiled simulator knows by its kind."""
+
+    def compiled_form(self) -> dict[str, Any]:
+        """Return `kind` and the numbers of its formula, under the names that the kind has.
+
+        Whoever computes with them must do the same operations in the same order as `step_time_s`.
+        A subclass that changes the times must override this too.
+        """
+        ...
+
+
+@runtime_checkable
 class HasCoverage(Protocol):
     """A cost model that knows where its measurements end."""
 

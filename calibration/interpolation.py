@@ -7,6 +7,7 @@ attention: 11 to 14 % too high).
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,10 @@ class Line:
         # One more entry for what lies beyond the last point.
         self.slope.append(max(self.slope[-1], 0.0))
         self._arrays = (np.array(self.x), np.array(self.y), np.array(self.slope))
+
+    def points(self) -> tuple[list[float], list[float]]:
+        """Return x and y of the points."""
+        return self.x, self.y
 
     def at(self, x: float) -> float:
         """Return the value at one x."""
@@ -63,6 +68,10 @@ class Grid:
         """Return the line along the columns at one row value."""
         return Line(self.columns, [line.at(row) for line in self._down])
 
+    def points(self) -> tuple[list[float], list[tuple[list[float], list[float]]]]:
+        """Return the columns, and the points down each of them."""
+        return self.columns, [line.points() for line in self._down]
+
     def at(self, row: float, column: float) -> float:
         """Return the value at one point, from its two neighbouring columns only."""
         last = len(self.columns) - 1
@@ -88,6 +97,10 @@ class Box:
     def __init__(self, layers: Sequence[float], grids: Sequence[Grid]) -> None:
         self.layers = [float(value) for value in layers]
         self._grids = list(grids)
+
+    def points(self) -> tuple[list[float], list[Any]]:
+        """Return the layers, and the points of the grid of each."""
+        return self.layers, [grid.points() for grid in self._grids]
 
     def at(self, layer: float, row: float, column: float) -> float:
         """Return the value at one point, from its two neighbouring layers only."""

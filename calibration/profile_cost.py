@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,19 @@ class ProfileCost:
         times_s: FloatArray = fixed_s + self._decode_line(num_decodes).at_each(means)
         times_s += self._overhead_s
         return times_s
+
+    def compiled_form(self) -> dict[str, Any]:
+        """Return the tables in seconds: lines as (x, y), grids as (columns, the line of each)."""
+        return {
+            "kind": "profile",
+            "dense": self._dense.points(),
+            "logits": self._logits.points(),
+            "prefill_attention": self._prefill.points(),
+            "decode_attention": self._decode.points(),
+            "decode_beside_chunks": None if self._beside is None else self._beside.points(),
+            "launch_s": self._launch_s,
+            "overhead_s": self._overhead_s,
+        }
 
     def out_of_range(self, shape: StepShape) -> str | None:
         """Return why the step lies beyond the measured tables, None if it does not."""

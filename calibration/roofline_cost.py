@@ -1,5 +1,7 @@
 """Step times from peak rates alone: what no engine can beat."""
 
+from typing import Any
+
 import numpy as np
 
 from calibration import roofline_work
@@ -125,6 +127,21 @@ class RooflineCost:
         times_s: FloatArray = np.maximum(contexts * flops_s, traffic_s)
         times_s += self._without_attention_s(num_decodes, num_decodes)
         return times_s
+
+    def compiled_form(self) -> dict[str, Any]:
+        """Return the coefficients; a triple is flops_s, weights_s, rows_s (or attention's)."""
+        return {
+            "kind": "roofline",
+            "qkv": self._qkv,
+            "out": self._out,
+            "up": self._up,
+            "down": self._down,
+            "head": self._head,
+            "attention": self._attention,
+            "token_s": self._token_s,
+            "sampler_s": self._sampler_s,
+            "overhead_s": self.overhead_s,
+        }
 
     def dense_time_s(self, num_tokens: int) -> float:
         """Return the part that is set by the tokens alone: layers without attention and logits."""

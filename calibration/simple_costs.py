@@ -1,5 +1,7 @@
 """Cost models for theory and tests: a constant, and a straight line."""
 
+from typing import Any
+
 import numpy as np
 
 from calibration.checks import require_seconds
@@ -29,6 +31,10 @@ class ConstantCost:
     ) -> FloatArray:
         """Return the constant `num_steps` times."""
         return np.full(num_steps, self.step_s, dtype=np.float64)
+
+    def compiled_form(self) -> dict[str, Any]:
+        """Return the constant."""
+        return {"kind": "constant", "step_s": self.step_s}
 
 
 class LinearCost:
@@ -88,3 +94,13 @@ class LinearCost:
         fixed_s = self.base_s + self.per_token_s * num_decodes + self.per_logit_s * num_decodes
         times_s: FloatArray = fixed_s + self.per_context_token_s * contexts.astype(np.float64)
         return times_s
+
+    def compiled_form(self) -> dict[str, Any]:
+        """Return the coefficients."""
+        return {
+            "kind": "linear",
+            "base_s": self.base_s,
+            "per_token_s": self.per_token_s,
+            "per_context_token_s": self.per_context_token_s,
+            "per_logit_s": self.per_logit_s,
+        }

@@ -39,6 +39,10 @@ def check_choice(name: str, choice: object, replicas: Sequence[ReplicaView]) -> 
     Raises:
         PolicyError: it is not; the message names the router and what it may return.
     """
+    # As a rule an id is a place.
+    is_place = type(choice) is int and 0 <= choice < len(replicas)
+    if is_place and replicas[choice].replica_id == choice:  # type: ignore[call-overload]
+        return choice  # type: ignore[return-value]
     # bool is an int in Python; a router that answers True means something else.
     is_id = isinstance(choice, int) and not isinstance(choice, bool)
     if is_id and any(replica.replica_id == choice for replica in replicas):

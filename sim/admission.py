@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 
 TOO_LONG = "longer than max_model_len"
@@ -32,3 +37,16 @@ class Admission:
                 f"needs {num_blocks} blocks, the pool has {self._cache.num_usable_blocks}",
             )
         return None
+
+    def refusals(
+        self, num_prompt_tokens: npt.NDArray[Any], num_output_tokens: npt.NDArray[Any]
+    ) -> npt.NDArray[np.bool_]:
+        """For many requests at once, whether `refusal` has a reason."""
+        num_tokens = num_prompt_tokens + num_output_tokens
+        limit = self._scheduler.max_model_len
+        num_slots = np.minimum(num_tokens - 1 + self._scheduler.num_lookahead_tokens, limit)
+        num_blocks = -(-num_slots // self._cache.block_size)
+        refused: npt.NDArray[np.bool_] = (num_tokens > limit) | (
+            num_blocks > self._cache.num_usable_blocks
+        )
+        return refused

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from simpy.events import Event
 
-from policies import RequestSnapshot, Router, can_leap, check_choice, make_queue_policy
+from policies import ReplicaView, RequestSnapshot, Router, can_leap, check_choice, make_queue_policy
 from sim.admission import Admission
-from sim.config import ClosedLoad, ResolvedStudy, SessionLoad
-from sim.config.resolved import OUR_SCHEDULER, EngineConfig
+from sim.compiled import CompiledFleet, CompiledReplica, CompiledReplicaView
+from sim.compiled_feed import OpenFeed
+from sim.config import ClosedLoad, OpenLoad, ResolvedStudy, SessionLoad
+from sim.config.resolved import COMPILED, OUR_SCHEDULER, EngineConfig
 from sim.coverage import counted
 from sim.drafts import DraftModel
 from sim.engine import HostOverhead, Replica
@@ -61,7 +65,8 @@ def _predictions(study: ResolvedStudy) -> dict[int, float] | None:
 class Cluster:
     """`study.num_replicas` equal replicas behind one router, in one environment.
 
-    Requests reach it through `send`. `on_progress` is called after every arrival and end.
+    Requests reach it through `send`, or, where nothing needs events, a whole trace through `feed`.
+    `on_progress` is called after every arrival and end, or after many of them; False: stop.
     """
 
     def __init__(
@@ -69,62 +74,95 @@ class Cluster:
         study: ResolvedStudy,
         env: Environment,
         router: Router,
-        on_progress: Callable[[], None],
+        on_progress: Callable[[], bool],
     ) -> None:
         self.env = env
+        self.now_s = 0.0  # of a fed fleet, which needs no events
         self.records = Records(explain=study.engine.explain)
-        self.num_done = 0
+        self._num_done = 0
         self.refusals: dict[str, list[str]] = {}
         self._router_name = study.router
         self._router = router
         self._on_progress = on_progress
         self._on_end: Callable[[SimRequest], None] | None = None
         self._admission = Admission(study.engine.scheduler, study.engine.cache)
-        host = HostOverhead(study.engine.host_overhead_s, study.engine.host_overhead_per_request_s)
-        drafting = study.engine.drafting
-        drafts = DraftModel(drafting, study.seed) if drafting is not None else None
         self._ttft_limit_s = study.slo.ttft_s
         self._predicted = _predictions(study)
-        make_replica, make_scheduler = _makers(study.engine)
         self.cost = counted(study.cost_model)
-        self.replicas: tuple[Replica, ...] = tuple(
-            make_replica(
-                env,
-                replica_id,
-                scheduler=make_scheduler(study.engine.scheduler, study.engine.cache),
-                cost=self.cost,
-                records=self.records,
-                host=host,
-                drafts=drafts,
-                on_end=self._ended,
-                # Not the counted one: these are questions, not steps.
-                explain=study.cost_model if study.engine.explain else None,
-            )
-            for replica_id in range(study.num_replicas)
-        )
-        self._views = tuple(LiveReplicaView(replica) for replica in self.replicas)
+        self.replicas: tuple[Replica | CompiledReplica, ...]
+        self._views: tuple[ReplicaView, ...]
+        self._fleet: CompiledFleet | None = None
+        if study.engine.core == COMPILED:
+            on_end = None if isinstance(study.load, OpenLoad) else self._ended
+            fleet = CompiledFleet(env, study.engine, self.cost, study.num_replicas, on_end)
+            self._fleet = fleet
+            self.replicas = fleet.replicas
+            self._views = tuple(CompiledReplicaView(replica) for replica in fleet.replicas)
+        else:
+            replicas = self._make_replicas(study)
+            self.replicas = replicas
+            self._views = tuple(LiveReplicaView(replica) for replica in replicas)
         if isinstance(study.load, ClosedLoad):
             ClosedLoop(self, study.load, study.trace)
         elif isinstance(study.load, SessionLoad):
             SessionLoop(self, study.load, study.trace)
-        else:
+        elif self._fleet is None:
             env.process(self._open_loop(study.trace))
+
+    def _make_replicas(self, study: ResolvedStudy) -> tuple[Replica, ...]:
+        engine = study.engine
+        drafting = engine.drafting
+        drafts = DraftModel(drafting, study.seed) if drafting is not None else None
+        make_replica, make_scheduler = _makers(engine)
+        return tuple(
+            make_replica(
+                self.env,
+                replica_id,
+                scheduler=make_scheduler(engine.scheduler, engine.cache),
+                cost=self.cost,
+                records=self.records,
+                host=HostOverhead(engine.host_overhead_s, engine.host_overhead_per_request_s),
+                drafts=drafts,
+                on_end=self._ended,
+                # Not the counted one: these are questions, not steps.
+                explain=study.cost_model if engine.explain else None,
+            )
+            for replica_id in range(study.num_replicas)
+        )
+
+    @property
+    def num_done(self) -> int:
+        """Requests that finished or were refused."""
+        is_fed = self._fleet is not None and self._on_end is None
+        return self._num_done + (self._fleet.num_ended if is_fed and self._fleet else 0)
+
+    def feed(self, trace: Trace, until_s: float | None) -> bool:
+        """Run an open load to its end without events; False: it takes events."""
+        if self._fleet is None or self._on_end is not None:
+            return False
+        route = self._route if len(self.replicas) > 1 else None
+        feed = OpenFeed(self._fleet, route, self._refused, self._turn_away, self._fed_until)
+        feed.run(trace, until_s)
+        return True
+
+    def _fed_until(self, now_s: float) -> bool:
+        self.now_s = now_s
+        return self._on_progress()
+
+    def _refused(self, trace: Trace, rows: slice) -> npt.NDArray[np.bool_]:
+        return self._admission.refusals(
+            trace.num_prompt_tokens[rows], trace.num_output_tokens[rows]
+        )
+
+    def _turn_away(self, trace: Trace, row: int) -> None:
+        spec = trace[row]
+        self._admit(_sim_request(spec, spec.arrival_s))
 
     def send(self, spec: RequestSpec, arrival_s: float) -> bool:
         """Send a request now; `arrival_s` is the instant on record. False: it was refused."""
-        request = SimRequest(
-            spec.request_id,
-            spec.num_prompt_tokens,
-            spec.num_output_tokens,
-            arrival_time=arrival_s,
-            priority=spec.priority,
-            prompt=spec.prompt,
-            lora_id=spec.lora_id,
-        )
+        request = _sim_request(spec, arrival_s)
         self._show_to_policies(request, spec)
-        refusal = self._admission.refusal(spec.num_prompt_tokens, spec.num_output_tokens)
-        if refusal is not None:
-            self._refuse(request, *refusal)
+        if not self._admit(request):
             return False
         self._choose(request).submit(request)
         self._on_progress()
@@ -143,31 +181,47 @@ class Cluster:
 
     def record_unfinished(self) -> int:
         """Write the rows of requests that have not ended; returns how many."""
-        unfinished = [(r.replica_id, q) for r in self.replicas for q in r.close()]
+        if self._fleet is not None:
+            return self._fleet.close(self.records)
+        replicas = (r for r in self.replicas if isinstance(r, Replica))
+        unfinished = [(r.replica_id, q) for r in replicas for q in r.close()]
         for replica_id, request in unfinished:
             self.records.add_request(request, replica_id, "unfinished", "")
         return len(unfinished)
 
-    def _choose(self, request: SimRequest) -> Replica:
+    def _choose(self, request: SimRequest) -> Replica | CompiledReplica:
         if len(self.replicas) == 1:
             return self.replicas[0]
-        view = RequestSnapshot(
+        place = self._route(
             request.row_id, request.arrival_time, request.num_prompt_tokens, request.priority
         )
+        return self.replicas[place]
+
+    def _route(
+        self, request_id: int, arrival_s: float, num_prompt_tokens: int, priority: int
+    ) -> int:
+        view = RequestSnapshot(request_id, arrival_s, num_prompt_tokens, priority)
         choice = self._router.route(view, self._views)
-        return self.replicas[check_choice(self._router_name, choice, self._views)]
+        return check_choice(self._router_name, choice, self._views)
+
+    def _admit(self, request: SimRequest) -> bool:
+        """Whether a replica could ever serve it; False: it is refused, and recorded so."""
+        refusal = self._admission.refusal(request.num_prompt_tokens, request.max_tokens)
+        if refusal is not None:
+            self._refuse(request, *refusal)
+        return refusal is None
 
     def _refuse(self, request: SimRequest, reason: str, figures: str) -> None:
         request.split = TimeSplit(request.arrival_time)
         self.records.add_request(request, -1, "rejected", reason)
-        self.num_done += 1
+        self._num_done += 1
         examples = self.refusals.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
             examples.append(f"request {request.row_id} {figures}")
         self._on_progress()
 
     def _ended(self, request: SimRequest) -> None:
-        self.num_done += 1
+        self._num_done += 1
         if self._on_end is not None:
             self._on_end(request)
         self._on_progress()
@@ -223,6 +277,18 @@ class ClosedLoop:
         """Send a request; a client whose request is refused goes on with the next at once."""
         while spec is not None and not self._cluster.send(spec, self._cluster.env.now):
             spec = self._next()
+
+
+def _sim_request(spec: RequestSpec, arrival_s: float) -> SimRequest:
+    return SimRequest(
+        spec.request_id,
+        spec.num_prompt_tokens,
+        spec.num_output_tokens,
+        arrival_time=arrival_s,
+        priority=spec.priority,
+        prompt=spec.prompt,
+        lora_id=spec.lora_id,
+    )
 
 
 def iterate(trace: Trace) -> Iterator[RequestSpec]:

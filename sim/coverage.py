@@ -45,6 +45,11 @@ class CoverageCount:
         self._with_chunks = _Reasons()
 
     @property
+    def model(self) -> CostModel:
+        """The cost model itself."""
+        return self._cost
+
+    @property
     def provenance(self) -> CostProvenance:
         """Where the times come from."""
         return self._cost.provenance

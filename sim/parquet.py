@@ -12,6 +12,7 @@ from sim.errors import ResultError
 from sim.run_result import Columns
 
 ROW_GROUP_ROWS = 131_072
+_ENCODINGS = {"i": "DELTA_BINARY_PACKED", "f": "BYTE_STREAM_SPLIT"}  # by numpy's kind
 
 
 class RowWriter:
@@ -66,7 +67,21 @@ class RowWriter:
         import pyarrow.parquet as pq  # noqa: PLC0415 -- slow to import, needed only here
 
         schema = _table({name: column[:0] for name, column in chunk.items()}).schema
-        self._writer = pq.ParquetWriter(self._path, schema, compression="zstd")
+        texts = [name for name, column in chunk.items() if column.dtype.kind in "UO"]
+        # Counts and times hardly repeat, so a dictionary of them costs time and space: a fourth of
+        # the time and half of the space without one.
+        self._writer = pq.ParquetWriter(
+            self._path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=texts,
+            column_encoding={
+                name: _ENCODINGS[column.dtype.kind]
+                for name, column in chunk.items()
+                if column.dtype.kind in _ENCODINGS
+            },
+        )
 
     def _write_full_groups(self) -> None:
         rows = _join(self._pending)
@@ -119,13 +134,28 @@ def _first_line(error: Exception) -> str:
 def _table(columns: Columns) -> Any:
     import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
 
-    # from_pandas=False: NaN stays NaN ("never happened") and doesn't become a null.
-    return pa.table({name: _array(pa, column) for name, column in columns.items()})
+    arrays = [_array(pa, column) for column in columns.values()]
+    return pa.Table.from_arrays(arrays, names=list(columns))
 
 
 def _array(pa: Any, column: npt.NDArray[Any]) -> Any:
+    """A column as Arrow sees it. NaN stays NaN ("never happened") and doesn't become a null.
+
+    From buffers, since `pyarrow.array` imports pandas, which takes longer than a short run.
+    """
+    length = len(column)
     if column.dtype.kind in "UO":
-        return pa.array(column.tolist(), type=pa.string())
+        values = column.tolist()
+        encoded = {text: text.encode() for text in set(values)}
+        texts = [encoded[text] for text in values]
+        offsets = np.zeros(length + 1, dtype=np.int32)
+        np.cumsum([len(text) for text in texts], out=offsets[1:])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+        return pa.Array.from_buffers(pa.string(), length, buffers)
+    if column.dtype.kind in _ENCODINGS:
+        kind = pa.from_numpy_dtype(column.dtype)
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(column))]
+        return pa.Array.from_buffers(kind, length, buffers)
     return pa.array(column, from_pandas=False)
 
 

@@ -112,6 +112,8 @@ class Table:
         self.pack()
         if not self._chunks:
             return _to_columns([], self._dtypes)
+        if len(self._chunks) == 1:
+            return self._chunks[0]
         return {
             name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._dtypes
         }
@@ -151,6 +153,32 @@ class StepTable(Table):
         self._num_steps_in_leaps += len(leap.ends_s)
         if self._num_steps_in_leaps >= _ROWS_A_CHUNK:
             self.pack()
+
+    def in_time(self) -> Columns:
+        """All steps by their end, then replica, then step."""
+        self.pack()
+        keys = [self._key(name) for name in ("end_s", "replica", "step")]
+        if _ascend(*keys):
+            return self.columns()
+        # A stable sort keeps the order of replicas and steps among equals.
+        is_by_replica = _ascend(*keys[1:])
+        order = np.argsort(keys[0], kind="stable") if is_by_replica else np.lexsort(keys[::-1])
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return {name: self._placed(name, place) for name in STEP_COLUMNS}
+
+    def _key(self, name: str) -> npt.NDArray[Any]:
+        return np.concatenate([np.empty(0, self._dtypes[name]), *(c[name] for c in self._chunks)])
+
+    def _placed(self, name: str, place: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A column with every row at its place; the chunks are long, so they are copied once."""
+        column = np.empty(len(place), self._dtypes[name])
+        start = 0
+        for chunk in self._chunks:
+            rows = chunk[name]
+            column[place[start : start + len(rows)]] = rows
+            start += len(rows)
+        return column
 
     def pack(self) -> None:
         """Turn the rows and leaps gathered so far into columns."""
@@ -227,11 +255,10 @@ class Records:
     def sorted_tables(self) -> tuple[Columns, Columns, Columns]:
         """Requests by id; steps and gaps by the end of their step, then replica, then step."""
         requests = self.requests.columns()
-        steps = self.steps.columns()
         gaps = self.gaps.columns()
         return (
             _take(requests, np.argsort(requests["request_id"], kind="stable")),
-            _take(steps, np.lexsort((steps["step"], steps["replica"], steps["end_s"]))),
+            self.steps.in_time(),
             _take(gaps, np.lexsort((gaps["request_id"], gaps["step"], gaps["replica"]))),
         )
 
@@ -242,6 +269,14 @@ def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Colu
         name: np.array(column, dtype)
         for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
+
+
+def _ascend(*keys: npt.NDArray[Any]) -> bool:
+    """Whether rows are in the order of these keys, the first one counting most."""
+    is_behind = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    for key in reversed(keys):
+        is_behind = (key[:-1] > key[1:]) | ((key[:-1] == key[1:]) & is_behind)
+    return not is_behind.any()
 
 
 def _take(columns: Columns, order: Any) -> Columns:

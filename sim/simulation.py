@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from simpy.events import Event
 
 from policies import make_router
 from sim.cluster import Cluster
+from sim.compiled import CompiledReplica
 from sim.config import ClosedLoad, Load, OpenLoad, ResolvedStudy, SessionLoad
 from sim.coverage import coverage_warnings
 from sim.engine import Replica
@@ -36,8 +37,9 @@ def simulate(
 ) -> RunResult:
     """Run a study in simulated time.
 
-    `on_progress` is called after every arrival and every end of a request; if it returns False
-    the run stops there, and the result is marked partial. The same study gives the same result,
+    `on_progress` is called after every arrival and every end of a request, or, where an open load
+    runs on the compiled core, after many of them; if it returns False the run stops there, and the
+    result is marked partial. The same study gives the same result,
     bit for bit, wherever it runs.
 
     Raises `SimulationError` if requests are left and nothing can happen any more.
@@ -69,6 +71,9 @@ class _Run:
 
         The stop is looked at between events, where every step's books are closed.
         """
+        if self._cluster.feed(self._study.trace, self._study.until_s):
+            self._is_over |= self._study.until_s is not None
+            return
         step = self._env.step
         try:
             while not self._is_over:
@@ -85,12 +90,15 @@ class _Run:
         info = _run_info(self._study, self._cluster, steps, partial=self._stopped)
         return RunResult(self._study.config, requests, steps, gaps, info)
 
-    def _progress(self) -> None:
+    def _progress(self) -> bool:
+        """Tell the caller how far it is; False if the caller says stop."""
         if self._on_progress is None:
-            return
-        done = Progress(self._env.now, self._cluster.num_done, self._num_total)
+            return True
+        now_s = max(self._env.now, self._cluster.now_s)
+        done = Progress(now_s, self._cluster.num_done, self._num_total)
         if self._on_progress(done) is False:
             self._stopped = self._is_over = True
+        return not self._stopped
 
     def _end(self, _: Event) -> None:
         # Nothing left to happen: whoever is unfinished is stuck, not cut off by `until_s`.
@@ -140,9 +148,14 @@ def _refusal_warnings(cluster: Cluster) -> list[str]:
     ]
 
 
-def _stuck_message(replicas: tuple[Replica, ...]) -> str:
-    stuck = [(r, q) for r in replicas for q in r.requests.values()]
-    named = "; ".join(_why_stuck(replica, request) for replica, request in stuck[:_STUCK_NAMED])
+def _stuck_message(replicas: Sequence[Replica | CompiledReplica]) -> str:
+    stuck: list[str] = []
+    for replica in replicas:
+        if isinstance(replica, CompiledReplica):
+            stuck += replica.stuck()
+        else:
+            stuck += (_why_stuck(replica, request) for request in replica.requests.values())
+    named = "; ".join(stuck[:_STUCK_NAMED])
     more = f"; and {len(stuck) - _STUCK_NAMED} more" if len(stuck) > _STUCK_NAMED else ""
     return f"nothing can happen any more, yet {len(stuck)} requests are unfinished: {named}{more}"
 

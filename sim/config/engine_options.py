@@ -7,6 +7,7 @@ from calibration import (
     compute_num_gpu_blocks,
     serving_defaults,
 )
+from sim.config.core_options import resolve_core
 from sim.config.drafting_options import (
     goes_async,
     resolve_drafting,
@@ -58,6 +59,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         policy_options=section.policy_options,
         predicted_length_error=section.predicted_length_error,
         explain=section.explain,
+        core=resolve_core(section),
     )
 
 

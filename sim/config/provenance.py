@@ -31,6 +31,7 @@ def provenance(
             "python": platform.python_version(),
             "numpy": version("numpy"),
             "simpy": version("simpy"),
+            "core": engine.core,
         },
         "trace": {
             "num_requests": len(trace),

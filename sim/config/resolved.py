@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from calibration import CostModel, GpuSpec, ModelSpec
 from sim.drafts import Drafting
@@ -11,6 +11,10 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
 
 OUR_SCHEDULER = "headway"
+
+CoreName: TypeAlias = Literal["python", "compiled"]
+PYTHON: CoreName = "python"
+COMPILED: CoreName = "compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class EngineConfig:
     `scheduler_class` is ours, `vllm`, or a class with vLLM's interface as `module:Class`.
     `queue_policy` is a name for `policies.make_queue_policy`, whose order takes the place of
     `scheduler.policy`; `predicted_length_error` is the relative error of the output lengths that
-    it is told. `explain` records why each request waited.
+    it is told. `explain` records why each request waited. `core` is what runs the replicas: the
+    compiled core, or the Python that it follows bit for bit.
     """
 
     scheduler: SchedulerConfig
@@ -41,6 +46,7 @@ class EngineConfig:
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     predicted_length_error: float = 0.0
     explain: bool = False
+    core: CoreName = PYTHON
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class EngineSection(Section):
     with its interface as `module:Class`; with the latter two `leap` has no effect.
     `scheduling_policy` is vLLM's `fcfs` or `priority`, or a queue policy of ours or one's own, made
     with `policy_options`; `predicted_length_error` is the relative error of the output lengths
-    that such a policy is told. `explain` splits the time of every request by cause.
+    that such a policy is told. `explain` splits the time of every request by cause. `core` is what
+    runs the steps: `compiled` (much quicker), `python` (the reference that it follows bit for bit)
+    or `auto`, the compiled one where it is installed and covers the study.
     """
 
     max_model_len: Count | None = None
@@ -86,6 +88,7 @@ class EngineSection(Section):
     leap: bool = True
     scheduler: Text = "headway"
     explain: bool = False
+    core: Literal["auto", "python", "compiled"] = "auto"
 
 
 class ConstantCostSection(Section):
