@@ -97,6 +97,7 @@ def refuse_if_huge(plan: Plan, yes: bool) -> None:
 
 def run_plan(plan: Plan, folder: Path) -> SweepResult | None:
     """Run a plan into a folder with its progress on stderr; None if it was interrupted."""
+    plan.points()  # a wrong grid is refused before the plan of an earlier sweep is replaced
     store = open_folder(folder, plan)
     try:
         with watched_sweep() as on_progress:

@@ -65,6 +65,8 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 def _right_key(word: str, loc: Loc, model: type[BaseModel]) -> str:
     """As `nearest`; but a key of some section at the top of the file is named with its section."""
+    if not loc and word == "sweep":
+        return "it is for headway sweep, curve, capacity and advise; a run takes none"
     sections = {} if loc else {name: _fields_at((name,), model) for name in model.model_fields}
     homes = [f"{name}.{word}" for name, fields in sections.items() if word in fields]
     return f"did you mean {homes[0]!r}?" if homes else nearest(word, _fields_at(loc, model))

@@ -19,7 +19,8 @@ _LIMITS = {
     "GPUs a replica",
     "seqs": "the number of sequences: requests wait while as many run as may; raise "
     "engine.max_num_seqs",
-    "compute": "the GPU itself: steps follow each other without a pause, and no setting holds requests back",
+    "compute": "the GPU itself: steps follow each other without a pause, and no setting holds "
+    "requests back",
     "none": "the load: replicas have time to spare",
 }
 

@@ -34,6 +34,7 @@ def refusal(yaml_text: str, *settings: str) -> str:
             "s.yaml: engine.max_num_sequences: unknown key; did you mean 'max_num_seqs'?",
         ),
         ("modle: x", "s.yaml: modle: unknown key; did you mean 'model'?"),
+        ("sweep: {}", "s.yaml: sweep: unknown key; it is for headway sweep, curve"),
         ("max_num_seqs: 4", "max_num_seqs: unknown key; did you mean 'engine.max_num_seqs'?"),
         (
             "cost_model: {kind: linear, base: 1}",

@@ -127,6 +127,15 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path, capsys):
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_a_misspelt_grid_leaves_an_earlier_sweep_as_it_is(tmp_path, capsys):
+    study, out = study_with(tmp_path, grid=GRID, executor="serial"), tmp_path / "out"
+    assert sweep(str(study), "--out", str(out)) == 0
+    before = (out / "sweep.yaml").read_bytes()
+    assert sweep(str(study), "--grid", "engine.max_num_sqs=1,2", "--out", str(out)) == 2
+    assert "did you mean 'max_num_seqs'" in capsys.readouterr().err
+    assert (out / "sweep.yaml").read_bytes() == before
+
+
 def test_what_decides_a_run_decides_its_name(tmp_path, monkeypatch):
     trace = tmp_path / "t.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n")
