@@ -154,7 +154,7 @@ def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
     columns = read_rows(path)
     for name, dtype in types.items():
         if name not in columns:
-            if name in DRAFT_COLUMNS:  # runs of before there were drafts have none
+            if name in DRAFT_COLUMNS and not DRAFT_COLUMNS & columns.keys():  # older rows
                 continue
             raise ResultError(f"{path}: the column {name!r} is missing; the file is not whole")
         found, kind = columns[name].dtype, np.dtype(dtype).kind
