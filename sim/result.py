@@ -157,6 +157,8 @@ def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
             if name in DRAFT_COLUMNS and not DRAFT_COLUMNS & columns.keys():  # older rows
                 continue
             raise ResultError(f"{path}: the column {name!r} is missing; the file is not whole")
+        if columns[name].dtype.kind == "O" and all(isinstance(v, str) for v in columns[name]):
+            columns[name] = columns[name].astype(np.str_)  # another program's text
         found, kind = columns[name].dtype, np.dtype(dtype).kind
         if found.kind != ("U" if kind == "O" else kind):
             right = {"O": "text", "i": "whole numbers", "f": "numbers"}[kind]

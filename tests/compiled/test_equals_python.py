@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from calibration import LinearCost, RooflineCost, StepShape, decode_shape, load_gpu, load_model
 from sim._core import native
 from sim.config import OpenLoad, ResolvedStudy, SessionLoad
+from sim.config.core_options import covers_load
 from sim.run_result import RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -50,6 +51,7 @@ COSTS = {
 
 
 def same(study: ResolvedStudy) -> RunResult:
+    assume(covers_load(study.load, study.num_replicas))
     ours, theirs = simulate(compiled(study)), simulate(study)
     assert differences(ours, theirs) == []
     assert ours.info == theirs.info
@@ -60,7 +62,11 @@ def same(study: ResolvedStudy) -> RunResult:
     return ours
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(workloads(), options(), st.data())
 def test_same_rows(
     requests: list[RequestSpec], chosen: dict[str, Any], data: st.DataObject
@@ -69,7 +75,11 @@ def test_same_rows(
     same(make_study(requests, **chosen, load=load, leap=False))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(workloads(), options(), st.sampled_from(sorted(COSTS)), st.data())
 def test_same_rows_with_every_cost_model(
     requests: list[RequestSpec], chosen: dict[str, Any], cost: str, data: st.DataObject
@@ -107,7 +117,11 @@ def conversations(draw: st.DrawFn) -> list[RequestSpec]:
     return specs
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(conversations(), options(), st.sampled_from([None, None, 1, 2]), st.booleans())
 def test_same_rows_in_conversations(
     requests: list[RequestSpec], chosen: dict[str, Any], concurrency: int | None, is_open: bool
