@@ -45,11 +45,14 @@ def test_the_notebooks_are_there():
 
 
 def texts(cell) -> list[str]:
-    """What a cell printed and showed as text; pictures may differ by a pixel between machines."""
-    shown = []
+    """What a cell printed, as one, and showed as text; pictures may differ by a pixel.
+
+    How printed text is cut into outputs is the kernel's timing, not the lesson's.
+    """
+    shown = [""]
     for output in cell.outputs:
         if output.output_type == "stream" and output.name == "stdout":
-            shown.append(output.text)
+            shown[0] += output.text
         elif "text/plain" in output.get("data", {}):
             shown.append(output.data["text/plain"])
     return shown
