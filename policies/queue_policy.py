@@ -10,6 +10,7 @@ derives from `TrackingPolicy` and is told what happens. A policy that has a `lev
 waiting request preempt running ones of a larger level, where it is kept out only by them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import inf
@@ -109,16 +110,16 @@ class LevelledPolicy(Protocol):
         ...
 
 
-class TrackingPolicy:
+class TrackingPolicy(ABC):
     """Base of policies with a state: they are told what happens, and keys may change at any time.
 
-    Override what is needed; nothing is done by default. Simulated time is stepped, never leapt
-    over, under such a policy.
+    Give it a `key`, and override what else is needed; nothing is done by default. Simulated time
+    is stepped, never leapt over, under such a policy.
     """
 
+    @abstractmethod
     def key(self, request: QueuedRequestView) -> Key:
         """As `QueuePolicy.key`."""
-        raise NotImplementedError
 
     def lane(self, request: QueuedRequestView) -> Hashable:
         """Requests of one lane always have equal keys: they go by arrival.
@@ -127,16 +128,16 @@ class TrackingPolicy:
         """
         return request.request_id
 
-    def joined(self, request: QueuedRequestView, *, is_new: bool) -> None:
+    def joined(self, request: QueuedRequestView, *, is_new: bool) -> None:  # noqa: B027
         """A request begins to wait: it arrived, or was preempted."""
 
-    def admitted(self, request: QueuedRequestView, *, is_new: bool) -> None:
+    def admitted(self, request: QueuedRequestView, *, is_new: bool) -> None:  # noqa: B027
         """A request stops waiting and runs: for the first time, or after a preemption."""
 
-    def emitted(self, request: QueuedRequestView, num_tokens: int) -> None:
+    def emitted(self, request: QueuedRequestView, num_tokens: int) -> None:  # noqa: B027
         """A request was given tokens."""
 
-    def left(self, request: QueuedRequestView) -> None:
+    def left(self, request: QueuedRequestView) -> None:  # noqa: B027
         """A request ended, wherever it was."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -315,10 +315,15 @@ class Replica:
         self._num_known_tokens += emitted.num_tokens
         self._last_result_s = now
 
-    def _end(self, ended: Iterable[EngineCoreOutput]) -> None:
-        for result in ended:
-            request = self.requests.pop(result.request_id)
-            self._num_known_tokens -= request.num_tokens
+    def _end(self, ended: Sequence[EngineCoreOutput]) -> None:
+        """Let requests go; all that end with a step have left before anybody hears of one.
+
+        An answer can bring the next request at the same instant, and the router that places it
+        must not count those that ended beside it.
+        """
+        requests = [self.requests.pop(result.request_id) for result in ended]
+        self._num_known_tokens -= sum(request.num_tokens for request in requests)
+        for request, result in zip(requests, ended, strict=True):
             reason = result.finish_reason or ""
             if self._splits is not None:
                 self._splits.ended(request, request.last_token_s)

@@ -186,7 +186,14 @@ class LeapReplica(Replica):
         emitted = self._stamp(results, now)
         for result in ended:
             self.requests[result.request_id].last_token_s = now
-        ended += [result for result in results if result.finish_reason is not None]
+        stopped = [result for result in results if result.finish_reason is not None]
+        if ended and stopped:
+            # Answers go out in running order, whether or not a request was in the group.
+            ended = sorted(
+                (*ended, *stopped), key=lambda r: self.requests[r.request_id].admission_index
+            )
+        else:
+            ended = ended or stopped
         emitted = Emitted(
             emitted.num_tokens + num_grouped,
             emitted.num_first_tokens,

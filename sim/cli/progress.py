@@ -1,12 +1,11 @@
 """The progress bar on stderr, and Ctrl-C that ends a run with what it has so far."""
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
+from sim.cli.interrupt import interrupt_flag
 from sim.simulation import Progress
 
 _REDRAW_S = 0.1
@@ -21,7 +20,7 @@ def watched_run() -> Iterator[OnProgress]:
 
     The first Ctrl-C stops the run at its next event; a second one ends the process at once.
     """
-    with _draw_function() as draw, _interrupt_flag() as is_interrupted:
+    with _draw_function() as draw, interrupt_flag() as is_interrupted:
         next_draw_s = 0.0
 
         def on_progress(progress: Progress) -> bool:
@@ -33,22 +32,6 @@ def watched_run() -> Iterator[OnProgress]:
             return not is_interrupted()
 
         yield on_progress
-
-
-@contextmanager
-def _interrupt_flag() -> Iterator[Callable[[], bool]]:
-    interrupted = False
-
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

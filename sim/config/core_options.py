@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sim._core import native
-from sim.config.resolved import (
-    COMPILED,
-    OUR_SCHEDULER,
-    PYTHON,
-    CoreName,
-    EngineConfig,
-    Load,
-    OpenLoad,
-)
+from sim.config.resolved import COMPILED, OUR_SCHEDULER, PYTHON, CoreName
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
 
@@ -33,31 +23,6 @@ def resolve_core(section: EngineSection) -> CoreName:
             f"engine.core: compiled can't run this study: {reason}; set it to auto or python"
         )
     return PYTHON
-
-
-def covers_load(load: Load, num_replicas: int) -> bool:
-    """Whether the compiled core is proven equal to stepping under this load.
-
-    Not yet where one replica's completion sends a request to another at the very same instant.
-    """
-    return isinstance(load, OpenLoad) or num_replicas == 1
-
-
-def core_for_load(
-    engine: EngineConfig, load: Load, num_replicas: int, asked_for: str
-) -> EngineConfig:
-    """The engine with the Python core where the compiled one does not cover the load.
-
-    Raises `StudyError` if the compiled one was asked for.
-    """
-    if engine.core != COMPILED or covers_load(load, num_replicas):
-        return engine
-    if asked_for == "compiled":
-        raise StudyError(
-            "engine.core: compiled can't run this study: several replicas under a closed load or "
-            "sessions; set it to auto or python"
-        )
-    return replace(engine, core=PYTHON)
 
 
 def _why_not(section: EngineSection) -> str | None:

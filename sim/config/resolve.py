@@ -6,7 +6,6 @@ from typing import Any
 
 import policies
 from calibration import load_gpu, load_model
-from sim.config.core_options import core_for_load
 from sim.config.cost_options import cost_model_warnings, resolve_cost_model
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
@@ -64,8 +63,6 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
     if isinstance(file.load, SessionLoadSection) and file.load.outputs_in_prompts:
         trace = join_outputs(trace)
     _check_adapters(trace, engine)
-    load = _resolve_load(file.load, trace)
-    engine = core_for_load(engine, load, file.replicas, file.engine.core)
     made_of = provenance(trace, model, gpu, cost_model, engine)
     return ResolvedStudy(
         name=file.name,
@@ -77,7 +74,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
         engine=engine,
         num_replicas=file.replicas,
         router=file.router,
-        load=load,
+        load=_resolve_load(file.load, trace),
         slo=Slo(**file.slo.model_dump()),
         until_s=file.until_s,
         config={**_as_written(file), "provenance": made_of},

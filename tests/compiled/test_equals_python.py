@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibration import LinearCost, RooflineCost, StepShape, decode_shape, load_gpu, load_model
 from sim._core import native
 from sim.config import OpenLoad, ResolvedStudy, SessionLoad
-from sim.config.core_options import covers_load
 from sim.run_result import RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -51,7 +50,6 @@ COSTS = {
 
 
 def same(study: ResolvedStudy) -> RunResult:
-    assume(covers_load(study.load, study.num_replicas))
     ours, theirs = simulate(compiled(study)), simulate(study)
     assert differences(ours, theirs) == []
     assert ours.info == theirs.info
@@ -65,7 +63,7 @@ def same(study: ResolvedStudy) -> RunResult:
 @settings(
     max_examples=300,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(workloads(), options(), st.data())
 def test_same_rows(
@@ -78,7 +76,7 @@ def test_same_rows(
 @settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(workloads(), options(), st.sampled_from(sorted(COSTS)), st.data())
 def test_same_rows_with_every_cost_model(
@@ -120,7 +118,7 @@ def conversations(draw: st.DrawFn) -> list[RequestSpec]:
 @settings(
     max_examples=250,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(conversations(), options(), st.sampled_from([None, None, 1, 2]), st.booleans())
 def test_same_rows_in_conversations(

@@ -120,3 +120,23 @@ def test_a_second_equal_prompt_finds_the_first_in_the_cache(leap: bool) -> None:
     assert result.requests["num_cached_tokens"].tolist() == [0, 48]
     assert result.requests["num_scheduled_tokens"].tolist() == [65, 17]
     assert ttft_s(result.requests)[1] < ttft_s(result.requests)[0]
+
+
+@LEAPS
+def test_requests_that_end_together_have_all_left_when_the_next_ones_are_placed(leap: bool) -> None:
+    """Three clients of one-token requests on two replicas, steps of 1 s, no delay.
+
+    Requests 0 and 2 end with replica 0's first step, before replica 1's. Replica 0 is empty then
+    and replica 1 still holds a token, so 3 goes to replica 0; 4 finds one token on both, and the
+    lower id wins; 5 comes when replica 1 is empty.
+    """
+    result = run(
+        [RequestSpec(i, 0.0, 1, 1) for i in range(6)],
+        leap=leap,
+        cost=ConstantCost(1.0),
+        num_replicas=2,
+        router="least-outstanding-tokens",
+        load=ClosedLoad(3, 2),
+    )
+    assert result.requests["replica"].tolist() == [0, 1, 0, 0, 0, 1]
+    assert result.requests["arrival_s"].tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]

@@ -18,6 +18,7 @@ from traces.writers.losses import lost_columns
 _ALL = frozenset(
     ("request_id", "priority", "session_id", "parent_id", "think_time_s", "tenant", "lora_id")
 )
+_NO_CELL = frozenset("\0\r")  # a binary file's mark, and a line end that csv leaves unquoted
 
 
 class OwnCsv:
@@ -26,8 +27,8 @@ class OwnCsv:
     name = "headway-csv"
 
     def losses(self, trace: Trace) -> list[str]:
-        """All but prompts can be held, and texts that are not empty."""
-        return [*lost_columns(trace, _ALL), *_empty_texts(trace)]
+        """All but prompts can be held, and texts that a cell of a text file can be."""
+        return [*lost_columns(trace, _ALL), *_texts_no_cell_holds(trace)]
 
     def write(self, trace: Trace, path: Path) -> None:
         """One row a request."""
@@ -115,7 +116,13 @@ def _values(column: Any) -> list[Any]:
 
 
 def _cells(column: Any) -> list[Any]:
-    return ["" if value is None else value for value in _values(column)]
+    return ["" if value is None else _cell(value) for value in _values(column)]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and not _NO_CELL.isdisjoint(value):  # a loss that was allowed
+        return "".join(each for each in value if each not in _NO_CELL)
+    return value
 
 
 def _arrow(column: Any) -> Any:
@@ -126,9 +133,13 @@ def _arrow(column: Any) -> Any:
     return pa.array(column.tolist()) if column.dtype == object else pa.array(column)
 
 
-def _empty_texts(trace: Trace) -> list[str]:
-    labels = (trace.session_id, trace.tenant)
-    return ["texts that are empty"] if any(each and "" in each.names for each in labels) else []
+def _texts_no_cell_holds(trace: Trace) -> list[str]:
+    """An empty cell is an absent value, and `_NO_CELL` break rows."""
+    names = {name for each in (trace.session_id, trace.tenant) if each for name in each.names}
+    lost = ["texts that are empty"] if "" in names else []
+    if any(not _NO_CELL.isdisjoint(name) for name in names):
+        lost.append("texts with zero characters or carriage returns")
+    return lost
 
 
 def _json_lines(trace: Trace) -> Iterator[str]:
