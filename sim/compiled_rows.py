@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
-from sim.run_result import Columns
 
 if TYPE_CHECKING:
     from sim._core._native import Chunk
@@ -54,7 +54,10 @@ _STATES = np.array(["unfinished"] * 3 + ["finished", "finished", "aborted", "unf
 _REASONS = np.array(["", "", "", "stop", "length", "", ""], object)
 
 
-def step_columns(replica: int, chunk: Chunk | None) -> Columns:
+_Built = dict[str, npt.NDArray[Any]]
+
+
+def step_columns(replica: int, chunk: Chunk | None) -> _Built:
     """All steps of one replica."""
     columns = _columns(_STEPS, STEP_COLUMNS, chunk)
     num_steps = len(columns["end_s"])
@@ -64,7 +67,7 @@ def step_columns(replica: int, chunk: Chunk | None) -> Columns:
     return _typed(columns, STEP_COLUMNS)
 
 
-def request_columns(replica: int, chunk: Chunk | None) -> Columns:
+def request_columns(replica: int, chunk: Chunk | None) -> _Built:
     """Requests of one replica, in the order in which they ended."""
     columns = _columns(_REQUESTS, REQUEST_COLUMNS | {"state": np.int64}, chunk)
     num_requests = len(columns["state"])
@@ -77,14 +80,14 @@ def request_columns(replica: int, chunk: Chunk | None) -> Columns:
     return _typed(columns, REQUEST_COLUMNS)
 
 
-def gap_columns(replica: int, chunk: Chunk | None) -> Columns:
+def gap_columns(replica: int, chunk: Chunk | None) -> _Built:
     """Irregular gaps of one replica."""
     columns = _columns(_GAPS, GAP_COLUMNS, chunk)
     columns["replica"] = np.full(len(columns["gap_s"]), replica)
     return _typed(columns, GAP_COLUMNS)
 
 
-def _columns(names: tuple[str, ...], dtypes: dict[str, Any], chunk: Chunk | None) -> Columns:
+def _columns(names: tuple[str, ...], dtypes: dict[str, Any], chunk: Chunk | None) -> _Built:
     """The core's cells, uncopied; they have eight bytes each."""
     if chunk is None:
         return {name: np.empty(0, dtypes[name]) for name in names}
@@ -93,5 +96,5 @@ def _columns(names: tuple[str, ...], dtypes: dict[str, Any], chunk: Chunk | None
     return {name: np.frombuffer(column, dtypes[name], count) for name, column in columns}
 
 
-def _typed(columns: Columns, dtypes: dict[str, Any]) -> Columns:
+def _typed(columns: _Built, dtypes: dict[str, Any]) -> _Built:
     return {name: columns[name].astype(dtype, copy=False) for name, dtype in dtypes.items()}

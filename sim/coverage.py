@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from calibration import CostModel, CostProvenance, HasCoverage, StepShape, decode_shape
+from sim.rows import num_rows, pieces
 from sim.run_result import Columns
 
 _DIGITS = "0123456789"
@@ -65,11 +66,12 @@ class CoverageCount:
     def warnings(self, steps: Columns) -> tuple[str, ...]:
         """One sentence if steps were extrapolated: their share, and an example of each reason."""
         reasons = _Reasons(dict(self._with_chunks.counts), dict(self._with_chunks.examples))
-        for num_decodes, context_tokens in self._suspects(steps):
-            reason = self._out_of_range(decode_shape(num_decodes, context_tokens))
-            if reason is not None:
-                reasons.add(reason)
-        num_steps, num_beyond = len(steps["step"]), sum(reasons.counts.values())
+        for piece in pieces(steps, ("num_prefill_tokens", "num_decodes", "decode_context_tokens")):
+            for num_decodes, context_tokens in self._suspects(piece):
+                reason = self._out_of_range(decode_shape(num_decodes, context_tokens))
+                if reason is not None:
+                    reasons.add(reason)
+        num_steps, num_beyond = num_rows(steps), sum(reasons.counts.values())
         if not num_beyond:
             return ()
         return (
@@ -82,11 +84,15 @@ class CoverageCount:
         is_decode = steps["num_prefill_tokens"] == 0
         sizes = steps["num_decodes"][is_decode]
         contexts = steps["decode_context_tokens"][is_decode]
-        for size in np.unique(sizes).tolist():
-            own = contexts[sizes == size]
-            ends = (int(own.min()), int(own.max()))
+        order = np.lexsort((contexts, sizes))
+        sizes, contexts = sizes[order], contexts[order]
+        starts = np.flatnonzero(np.diff(sizes, prepend=-1))
+        for own in np.split(np.arange(len(sizes)), starts[1:]):
+            if not len(own):
+                continue
+            size, ends = int(sizes[own[0]]), (int(contexts[own[0]]), int(contexts[own[-1]]))
             if any(self._out_of_range(decode_shape(size, end)) is not None for end in ends):
-                yield from ((size, context) for context in own.tolist())
+                yield from ((size, context) for context in contexts[own].tolist())
 
 
 def counted(cost: CostModel) -> CostModel:

@@ -1,6 +1,7 @@
 """Tables of columns to and from Parquet, in row groups, the same rows giving the same bytes."""
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -107,8 +108,42 @@ def read_rows(path: Path) -> Columns:
     return _join(chunks)
 
 
-def iterate_rows(path: Path) -> Iterator[Columns]:
-    """Read a table one row group at a time; a table without rows gives one empty chunk."""
+def read_column(path: Path, name: str) -> npt.NDArray[Any]:
+    """Read one column whole; texts as objects, equal texts as one object.
+
+    Raises ResultError that names the file if it is missing or broken.
+    """
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        with pq.ParquetFile(path, read_dictionary=[name]) as file:
+            parts = [
+                _column_values(file.read_row_group(group, [name]).column(name))
+                for group in range(file.num_row_groups)
+            ]
+    except (pa.ArrowException, OSError) as error:
+        raise ResultError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
+    return np.concatenate(parts) if len(parts) != 1 else parts[0]
+
+
+def _column_values(column: Any) -> npt.NDArray[Any]:
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+
+    if not pa.types.is_dictionary(column.type):
+        return _to_numpy(column)
+    parts = []
+    for chunk in column.chunks:
+        texts = np.array([sys.intern(text) for text in chunk.dictionary.to_pylist()], dtype=object)
+        parts.append(texts[chunk.indices.to_numpy(zero_copy_only=False)])
+    return np.concatenate(parts)
+
+
+def iterate_rows(path: Path, names: Sequence[str] | None = None) -> Iterator[Columns]:
+    """Read a table, or some columns of it, one row group at a time.
+
+    A table without rows gives one empty chunk.
+    """
     import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -120,11 +155,15 @@ def iterate_rows(path: Path) -> Iterator[Columns]:
             if len(set(names)) != len(names):
                 raise ResultError(f"{path}: a column is there twice; columns: {', '.join(names)}")
             if not file.num_row_groups:
-                yield _columns(file.schema_arrow.empty_table())
+                yield _columns(_empty(file.schema_arrow.empty_table(), names))
             for group in range(file.num_row_groups):
-                yield _columns(file.read_row_group(group))
+                yield _columns(file.read_row_group(group, names))
     except (pa.ArrowException, OSError) as error:
         raise ResultError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
+
+
+def _empty(table: Any, names: Sequence[str] | None) -> Any:
+    return table if names is None else table.select(names)
 
 
 def _first_line(error: Exception) -> str:

@@ -48,7 +48,7 @@ def save(
     with staged_folder(target, overwrite) as stage:
         write_config(stage / CONFIG, result.config)
         write_json(stage / SUMMARY, summarise(result))
-        write_rows(stage / REQUESTS, result.requests | latency_columns(result.requests))
+        write_rows(stage / REQUESTS, {**result.requests, **latency_columns(result.requests)})
         write_rows(stage / STEPS, result.steps)
         write_rows(stage / GAPS, result.gaps)
         if plots:
@@ -151,7 +151,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
     """The rows of a file that has every column, each of its kind (text, whole numbers, ...)."""
-    columns = read_rows(path)
+    columns = dict(read_rows(path))
     for name, dtype in types.items():
         if name not in columns:
             if name in DRAFT_COLUMNS and not DRAFT_COLUMNS & columns.keys():  # older rows

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns = Mapping[str, npt.NDArray[Any]]
 """A table: columns of equal length by name. Times are simulated seconds; NaN = never happened."""
 
 STATES = ("finished", "rejected", "aborted", "unfinished")

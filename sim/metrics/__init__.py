@@ -1,7 +1,7 @@
 """Metrics of a run: pure functions of its rows, named and defined as in vLLM and aiperf."""
 
 from sim.metrics.glossary import GLOSSARY, meaning
-from sim.metrics.itl import GapSample, finished_gaps, pooled_gaps, step_period_s
+from sim.metrics.itl import GapPool, GapSample, finished_gaps, gap_pool, pooled_gaps, step_period_s
 from sim.metrics.latency import (
     LATENCY_COLUMNS,
     e2e_s,
@@ -30,6 +30,7 @@ __all__ = [
     "LATENCY_COLUMNS",
     "PERCENTILES",
     "SCHEMA_VERSION",
+    "GapPool",
     "GapSample",
     "Stats",
     "Window",
@@ -37,6 +38,7 @@ __all__ = [
     "e2e_s",
     "finished_gaps",
     "finished_values",
+    "gap_pool",
     "goodput",
     "has_split",
     "is_finished",

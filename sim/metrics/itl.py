@@ -8,15 +8,21 @@ sample, exact at any size.
 Only finished requests may enter a latency statistic, but a step row counts whoever emitted. The
 gaps of the others are taken out again, exactly: between its first and last token such a request
 emitted in every step but where an irregular gap says otherwise, so the steps of its regular gaps
-are known.
+are known (`stretches`).
+
+Step rows must be in the order of time, as runs record them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.metrics.latency import is_finished
+from sim.metrics.stats import Stats, stats_of_parts
+from sim.metrics.stretches import Stretches, stretches_of
+from sim.rows import pieces
 from sim.run_result import Columns
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,100 +47,84 @@ class GapSample:
         return int(self.count.sum())
 
 
-def pooled_gaps(steps: Columns, gaps: Columns) -> GapSample:
-    """Every gap of every request, whatever became of it."""
-    period_s = step_period_s(steps)
-    regular = np.asarray(steps["num_gaps"], dtype=np.int64)
-    return _sample(period_s, regular, np.asarray(gaps["gap_s"], dtype=np.float64))
+@dataclass(frozen=True, slots=True)
+class GapPool:
+    """All gaps of some requests, walked over in parts; no part is kept.
+
+    `irregular_s`: the gaps that have rows of their own. `others`: requests whose regular gaps are
+    not of the pool.
+    """
+
+    steps: Columns
+    irregular_s: FloatArray
+    others: list[Stretches] = field(default_factory=list)
+
+    def parts(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """Gaps and how often each occurs, those that occur at all."""
+        last_end_s: dict[int, float] = {}
+        for piece in pieces(self.steps, ("replica", "step", "end_s", "num_gaps")):
+            before_s = _end_before_s(piece, last_end_s)
+            regular = np.asarray(piece["num_gaps"], dtype=np.int64)
+            for theirs in self.others:
+                regular = regular - theirs.regular_gaps(piece, before_s)
+            # A negative count can only come from rows that contradict each other, which sim.checks
+            # names.
+            used = regular > 0
+            yield (np.asarray(piece["end_s"])[used] - before_s[used], regular[used])
+        if len(self.irregular_s):
+            yield self.irregular_s, np.ones(len(self.irregular_s), dtype=np.int64)
+
+    def sample(self) -> GapSample:
+        """All of it at once."""
+        parts = list(self.parts()) or [(np.empty(0), np.empty(0, np.int64))]
+        gaps, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return GapSample(gaps, counts)
+
+    def stats(self) -> Stats:
+        """The record of `stats_of`, without holding the sample."""
+        return stats_of_parts(self.parts)
+
+
+def gap_pool(requests: Columns, steps: Columns, gaps: Columns) -> GapPool:
+    """Every gap of the finished requests, and no other."""
+    finished = is_finished(requests)
+    is_other = (np.asarray(requests["num_output_tokens"]) > 1) & ~finished
+    if not np.any(is_other):
+        return GapPool(steps, np.asarray(gaps["gap_s"], dtype=np.float64))
+    of_others = ~np.isin(gaps["request_id"], requests["request_id"][finished])
+    irregular_s = np.asarray(gaps["gap_s"], dtype=np.float64)[~of_others]
+    theirs = {name: column[of_others] for name, column in gaps.items()}
+    return GapPool(steps, irregular_s, stretches_of(requests, is_other, steps, theirs))
 
 
 def finished_gaps(requests: Columns, steps: Columns, gaps: Columns) -> GapSample:
-    """Every gap of the finished requests, and no other."""
-    finished = is_finished(requests)
-    emitted = np.asarray(requests["num_output_tokens"]) > 1
-    if not np.any(emitted & ~finished):
-        return pooled_gaps(steps, gaps)
-    finished_ids = requests["request_id"][finished]
-    of_others = ~np.isin(gaps["request_id"], finished_ids)
-    others = {name: column[emitted & ~finished] for name, column in requests.items()}
-    theirs = _regular_gaps_by_step(others, steps, {k: v[of_others] for k, v in gaps.items()})
-    regular = np.asarray(steps["num_gaps"], dtype=np.int64) - theirs
-    irregular_s = np.asarray(gaps["gap_s"], dtype=np.float64)[~of_others]
-    # A negative count can only come from rows that contradict each other, which sim.checks names.
-    return _sample(step_period_s(steps), np.maximum(regular, 0), irregular_s)
+    """Every gap of the finished requests, and no other, as one sample in memory."""
+    return gap_pool(requests, steps, gaps).sample()
+
+
+def pooled_gaps(steps: Columns, gaps: Columns) -> GapSample:
+    """Every gap of every request, whatever became of it, as one sample in memory."""
+    return GapPool(steps, np.asarray(gaps["gap_s"], dtype=np.float64)).sample()
 
 
 def step_period_s(steps: Columns) -> FloatArray:
-    """End of each step less the end of the step before it on its replica; NaN for a first step."""
-    order = _replica_order(steps)
-    end_s = np.asarray(steps["end_s"], dtype=np.float64)[order]
-    replica = steps["replica"][order]
-    period = np.full(len(end_s), np.nan)
-    same = replica[1:] == replica[:-1]
-    period[1:][same] = (end_s[1:] - end_s[:-1])[same]
-    result = np.empty_like(period)
-    result[order] = period
-    return result
+    """End of each step less the end of the step before it on its replica; NaN for a first step.
 
-
-def _sample(period_s: FloatArray, regular: IntArray, irregular_s: FloatArray) -> GapSample:
-    used = regular > 0
-    ones = np.ones(len(irregular_s), dtype=np.int64)
-    return GapSample(
-        gap_s=np.concatenate([period_s[used], irregular_s]),
-        count=np.concatenate([regular[used], ones]),
-    )
-
-
-def _replica_order(steps: Columns) -> npt.NDArray[np.intp]:
-    replica, step = steps["replica"], steps["step"]
-    # Rows in the order of time need no more than a stable sort by replica.
-    order = np.argsort(replica, kind="stable")
-    is_ordered = (step[order][1:] > step[order][:-1]) | (replica[order][1:] != replica[order][:-1])
-    return order if is_ordered.all() else np.lexsort((step, replica))
-
-
-def _regular_gaps_by_step(requests: Columns, steps: Columns, gaps: Columns) -> IntArray:
-    """For each step row, how many of `requests` had a regular gap that ended there.
-
-    Each stretch of consecutive emissions, from row a to row b, has its regular gaps at a+1 .. b.
-    Stretches begin at the first token and at each irregular gap; they end at the last token and at
-    the token before each irregular gap. Sums don't care which end belongs to which beginning, so
-    a running sum over +1 and -1 marks counts them all at once.
+    Rows must be in the order of time.
     """
-    order = _replica_order(steps)
-    marks = np.zeros(len(order) + 1, dtype=np.int64)
-    start = 0
-    for replica in np.unique(steps["replica"]):
-        rows = order[steps["replica"][order] == replica]
-        here = marks[start : start + len(rows) + 1]
-        mine, my_gaps = _of_replica(requests, replica), _of_replica(gaps, replica)
-        _mark_stretches(here, steps["step"][rows], steps["end_s"][rows], mine, my_gaps)
-        start += len(rows)
-    by_step = np.empty(len(order), dtype=np.int64)
-    by_step[order] = np.cumsum(marks[:-1])
-    return by_step
+    return np.asarray(steps["end_s"] - _end_before_s(steps, {}), dtype=np.float64)
 
 
-def _of_replica(rows: Columns, replica: int) -> Columns:
-    mine = rows["replica"] == replica
-    return {name: column[mine] for name, column in rows.items()}
+def _end_before_s(steps: Columns, last_end_s: dict[int, float]) -> FloatArray:
+    """End of the step before each one on its replica, NaN for a first.
 
-
-def _mark_stretches(
-    marks: IntArray, step: IntArray, end_s: FloatArray, requests: Columns, gaps: Columns
-) -> None:
-    """Add one replica's marks, in place; `step` and `end_s` are its steps in order."""
-    gap_row = np.searchsorted(step, gaps["step"])
-    token_before_s = end_s[gap_row] - gaps["gap_s"]
-    begins = [_nearest(end_s, requests["first_token_s"]), gap_row]
-    ends = [_nearest(end_s, requests["last_token_s"]), _nearest(end_s, token_before_s)]
-    np.add.at(marks, np.concatenate(begins) + 1, 1)
-    np.subtract.at(marks, np.concatenate(ends) + 1, 1)
-
-
-def _nearest(ascending: FloatArray, wanted: FloatArray) -> npt.NDArray[np.intp]:
-    """Index of the nearest element: times equal up to the rounding of one difference."""
-    right = np.clip(np.searchsorted(ascending, wanted), 1, max(len(ascending) - 1, 1))
-    left_is_nearer = wanted - ascending[right - 1] <= ascending[right % len(ascending)] - wanted
-    return np.where(left_is_nearer, right - 1, np.minimum(right, len(ascending) - 1))
+    `last_end_s` holds the last end of each replica so far, and is brought forward.
+    """
+    replica, end_s = np.asarray(steps["replica"]), np.asarray(steps["end_s"], dtype=np.float64)
+    before_s = np.empty(len(end_s))
+    for index in np.flatnonzero(np.bincount(replica)).tolist():
+        rows = np.flatnonzero(replica == index)
+        before_s[rows[1:]] = end_s[rows[:-1]]
+        before_s[rows[0]] = last_end_s.get(index, np.nan)
+        last_end_s[index] = float(end_s[rows[-1]])
+    return before_s

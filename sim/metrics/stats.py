@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim.metrics.selection import Part, Walk, values_at
+
 FloatArray = npt.NDArray[np.float64]
 Stats = dict[str, float | int | None]
 
@@ -21,18 +23,8 @@ def weighted_percentile(
     Hyndman & Fan 7). `counts` are whole numbers >= 0; values must not be NaN. An empty sample
     gives NaN.
     """
-    order = np.argsort(values, kind="stable")
-    ordered = np.asarray(values, dtype=np.float64)[order]
-    last_position = np.cumsum(np.asarray(counts, dtype=np.int64)[order])
-    total = int(last_position[-1]) if len(last_position) else 0
-    if total == 0:
-        return np.full(len(percents), np.nan)
-    virtual = (total - 1) * (np.asarray(percents, dtype=np.float64) / 100)
-    below = np.minimum(np.floor(virtual).astype(np.int64), total - 1)
-    above = np.minimum(below + 1, total - 1)
-    low = ordered[np.searchsorted(last_position, below, side="right")]
-    high = ordered[np.searchsorted(last_position, above, side="right")]
-    return _interpolate(low, high, virtual - below)
+    part = _as_part(values, counts)
+    return _percentiles(lambda: iter([part]), int(part[1].sum()), percents)
 
 
 def stats_of(values: npt.NDArray[Any], counts: npt.NDArray[Any] | None = None) -> Stats:
@@ -40,23 +32,68 @@ def stats_of(values: npt.NDArray[Any], counts: npt.NDArray[Any] | None = None) -
 
     With `counts`, value i stands for `counts[i]` equal values. Percentiles as numpy's "linear".
     """
-    if counts is None:
-        counts = np.ones(len(values), dtype=np.int64)
-    present = counts > 0
-    values, counts = np.asarray(values, dtype=np.float64)[present], counts[present]
-    total = int(counts.sum())
-    if total == 0:
-        return _record(0, None, [None] * len(PERCENTILES), None)
-    # Not np.dot: BLAS may sum in another order on another machine or thread count.
-    mean = float((values * counts).sum() / total)
-    percentiles = weighted_percentile(values, counts, PERCENTILES)
-    return _record(total, mean, [float(p) for p in percentiles], float(values.max()))
+    if counts is not None:
+        part = _as_part(values, counts)
+        return stats_of_parts(lambda: iter([part]))
+    if not len(values):
+        return _empty()
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    mean = float(np.asarray(values, dtype=np.float64).sum() / len(values))
+    virtual, below, above = _ranks(len(ordered), PERCENTILES)
+    percentiles = _interpolate(ordered[below], ordered[above], virtual - below)
+    return _record(len(ordered), mean, percentiles.tolist(), float(ordered[-1]))
+
+
+def stats_of_parts(walk: Walk) -> Stats:
+    """As `stats_of` with counts, of a sample that comes in parts, a few walks over them."""
+    total, total_sum, peak = 0, 0.0, -np.inf
+    for values, counts in walk():
+        present = counts > 0
+        if present.any():
+            total += int(counts.sum())
+            # Not np.dot: BLAS may sum in another order on another machine or thread count.
+            total_sum += float((values * counts).sum())
+            peak = max(peak, float(values[present].max()))
+    if not total:
+        return _empty()
+    percentiles = _percentiles(walk, total, PERCENTILES)
+    return _record(total, total_sum / total, percentiles.tolist(), peak)
+
+
+def _as_part(values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Part:
+    present = np.asarray(counts) > 0
+    return (
+        np.asarray(values, dtype=np.float64)[present],
+        np.asarray(counts, dtype=np.int64)[present],
+    )
+
+
+def _percentiles(walk: Walk, total: int, percents: Sequence[float]) -> FloatArray:
+    if not total:
+        return np.full(len(percents), np.nan)
+    virtual, below, above = _ranks(total, percents)
+    found = values_at(walk, [*below.tolist(), *above.tolist()])
+    low, high = (np.array([found[rank] for rank in ranks.tolist()]) for ranks in (below, above))
+    return _interpolate(low, high, virtual - below)
+
+
+def _ranks(
+    total: int, percents: Sequence[float]
+) -> tuple[FloatArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where percentiles lie: between which two ranks, and at which broken one."""
+    virtual = (total - 1) * (np.asarray(percents, dtype=np.float64) / 100)
+    below = np.minimum(np.floor(virtual).astype(np.int64), total - 1)
+    return virtual, below, np.minimum(below + 1, total - 1)
 
 
 def _interpolate(low: FloatArray, high: FloatArray, share: FloatArray) -> FloatArray:
     """Numpy's own interpolation, with its two-sided form: exact at both ends, and monotone."""
     span = high - low
     return np.where(share >= 0.5, high - span * (1 - share), low + span * share)
+
+
+def _empty() -> Stats:
+    return _record(0, None, [None] * len(PERCENTILES), None)
 
 
 def _record(

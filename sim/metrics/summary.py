@@ -11,7 +11,7 @@ from sim.metrics.counts import (
     request_counts,
     speculative_counts,
 )
-from sim.metrics.itl import GapSample, finished_gaps
+from sim.metrics.itl import GapPool, gap_pool
 from sim.metrics.latency import (
     e2e_s,
     finished_values,
@@ -20,8 +20,9 @@ from sim.metrics.latency import (
     tpot_s,
     ttft_s,
 )
-from sim.metrics.replicas import kv_usage, replica_stats, step_stats
+from sim.metrics.replicas import activity_span, kv_usage, replica_stats, step_stats
 from sim.metrics.stats import Stats, stats_of
+from sim.metrics.step_totals import step_totals
 from sim.metrics.throughput import goodput, steady_throughput, throughput
 from sim.metrics.waits import time_split
 from sim.run_result import Columns, RunInfo, RunResult
@@ -35,22 +36,24 @@ def summarise(run: RunResult) -> dict[str, Any]:
     Absent values are None, never NaN. `sim.metrics.glossary` has each formula.
     """
     requests, steps, info = run.requests, run.steps, run.info
+    totals = step_totals(steps, len(info.replicas))
+    span = activity_span(requests, totals)
     return {
         "schema_version": SCHEMA_VERSION,
         "run": info_section(info),
         "requests": request_counts(requests),
-        "latency": latency_stats(requests, finished_gaps(requests, steps, run.gaps)),
+        "latency": latency_stats(requests, gap_pool(requests, steps, run.gaps)),
         "lengths": length_stats(requests),
         "throughput": throughput(requests),
-        "steady_window": steady_throughput(requests, steps),
+        "steady_window": steady_throughput(requests, steps, totals.last_end_s),
         "goodput": goodput(requests, info.slo),
         "preemption": preemption_counts(requests),
         "speculative": speculative_counts(requests),
         "prefix_cache": prefix_cache_counts(requests),
-        "kv_cache": kv_usage(requests, steps, info.replicas),
+        "kv_cache": kv_usage(span, totals, info.replicas),
         "time_split": time_split(requests),
-        "steps": step_stats(steps),
-        "replicas": replica_stats(requests, steps, info.replicas),
+        "steps": step_stats(totals),
+        "replicas": replica_stats(requests, span, totals),
     }
 
 
@@ -67,12 +70,12 @@ def info_section(info: RunInfo) -> dict[str, Any]:
     }
 
 
-def latency_stats(requests: Columns, gaps: GapSample) -> dict[str, Stats]:
+def latency_stats(requests: Columns, gaps: GapPool) -> dict[str, Stats]:
     """Latency statistics over finished requests, in seconds; `gaps` are those requests' gaps."""
     return {
         "ttft_s": stats_of(finished_values(requests, ttft_s(requests))),
         "tpot_s": stats_of(finished_values(requests, tpot_s(requests))),
-        "itl_s": stats_of(gaps.gap_s, gaps.count),
+        "itl_s": gaps.stats(),
         "e2e_s": stats_of(finished_values(requests, e2e_s(requests))),
         "queue_time_s": stats_of(finished_values(requests, queue_time_s(requests))),
     }

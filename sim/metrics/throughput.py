@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.metrics.latency import e2e_s, is_finished, tpot_s, ttft_s
+from sim.rows import num_rows, pieces
 from sim.run_result import Columns, Slo
 
 STEADY_SHARE = (0.25, 0.75)
@@ -39,16 +40,17 @@ def completion_span(requests: Columns) -> Window | None:
     return Window(start_s, float(requests["last_token_s"][finished].max()))
 
 
-def steady_window(requests: Columns, steps: Columns) -> Window | None:
+def steady_window(requests: Columns, last_end_s: float | None) -> Window | None:
     """The middle half of the time in which requests arrived: no ramp up, no drain.
 
-    That time ends with the last step where a run was stopped before its last arrival. None if all
-    arrive at once, or if no step ran.
+    That time ends with the last step, at `last_end_s`, where a run was stopped before its last
+    arrival. None if all arrive at once, or if no step ran.
     """
-    if not len(steps["end_s"]):
+    if last_end_s is None:
         return None
-    first_s = float(requests["arrival_s"].min())
-    last_s = min(float(requests["arrival_s"].max()), float(steps["end_s"].max()))
+    arrival_s = requests["arrival_s"]
+    first_s = float(arrival_s.min())
+    last_s = min(float(arrival_s.max()), last_end_s)
     low, high = (first_s + share * (last_s - first_s) for share in STEADY_SHARE)
     return Window(low, high) if high > low else None
 
@@ -67,24 +69,29 @@ def throughput(requests: Columns) -> dict[str, float | None]:
     return {"span_s": span.length_s, **{k: _rate(n, span.length_s) for k, n in totals.items()}}
 
 
-def steady_throughput(requests: Columns, steps: Columns) -> dict[str, float] | None:
+def steady_throughput(
+    requests: Columns, steps: Columns, last_end_s: float | None
+) -> dict[str, float] | None:
     """What left the cluster within `steady_window`, a second; None without a window.
 
     Requests: completions in it. Input tokens: prompts whose first token came in it. Output tokens:
     all that steps ending in it emitted, whatever became of their requests.
     """
-    window = steady_window(requests, steps)
+    window = steady_window(requests, last_end_s)
     if window is None:
         return None
     completed = is_finished(requests) & window.holds(requests["last_token_s"])
     prompts = requests["num_prompt_tokens"][window.holds(requests["first_token_s"])]
-    emitted = steps["num_emitted"][window.holds(steps["end_s"])]
+    emitted = sum(
+        int(piece["num_emitted"][window.holds(piece["end_s"])].sum())
+        for piece in pieces(steps, ("end_s", "num_emitted"))
+    )
     return {
         "start_s": window.start_s,
         "end_s": window.end_s,
         "requests_per_s": int(completed.sum()) / window.length_s,
         "input_tokens_per_s": int(prompts.sum()) / window.length_s,
-        "output_tokens_per_s": int(emitted.sum()) / window.length_s,
+        "output_tokens_per_s": emitted / window.length_s,
     }
 
 
@@ -117,7 +124,7 @@ def goodput(requests: Columns, slo: Slo) -> dict[str, Any] | None:
         "good_requests": good,
         "good_requests_per_s": None if span is None else _rate(good, span.length_s),
         "good_share_of_finished": share(good, int(is_finished(requests).sum())),
-        "good_share_of_arrived": share(good, len(requests["state"])),
+        "good_share_of_arrived": share(good, num_rows(requests)),
     }
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from sim.metrics import is_finished
 from sim.plots.sampling import bin_means, bin_rates
 from sim.plots.style import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY, legend_above, plain_numbers
+from sim.rows import pieces
 from sim.run_result import Columns, ReplicaInfo
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,20 +34,30 @@ class TimeBins:
 
 def time_bins(steps: Columns, count: int) -> TimeBins:
     """Bins from time 0 to the end of the last step; `steps` may not be empty."""
-    return TimeBins(np.linspace(0.0, float(steps["end_s"].max()), count + 1))
+    end_s = max(float(piece["end_s"].max()) for piece in pieces(steps, ("end_s",)))
+    return TimeBins(np.linspace(0.0, end_s, count + 1))
 
 
 def per_replica(steps: Columns, column: str, bins: TimeBins, num_replicas: int) -> FloatArray:
-    """Time-weighted mean of a step column in each bin (columns), for each replica (rows)."""
-    return np.array([_one_replica(steps, column, bins, index) for index in range(num_replicas)])
+    """Time-weighted mean of a step column in each bin (columns), for each replica (rows).
+
+    A replica's steps must be in the order of time and not lie over each other.
+    """
+    means = np.zeros((num_replicas, len(bins.edges_s) - 1))
+    for piece in pieces(steps, ("replica", "start_s", "end_s", column)):
+        for replica in np.unique(piece["replica"]).tolist():
+            mine = piece["replica"] == replica
+            start_s, end_s = piece["start_s"][mine], piece["end_s"][mine]
+            means[replica] += bin_means(bins.edges_s, start_s, end_s, piece[column][mine])
+    return means
 
 
-def _one_replica(steps: Columns, column: str, bins: TimeBins, replica: int) -> FloatArray:
-    mine = np.flatnonzero(steps["replica"] == replica)
-    mine = mine[np.argsort(steps["step"][mine])]
-    return bin_means(
-        bins.edges_s, steps["start_s"][mine], steps["end_s"][mine], steps[column][mine]
-    )
+def rates(steps: Columns, column: str, bins: TimeBins) -> FloatArray:
+    """Sum of a step column a second in each bin, each step at its end."""
+    totals = np.zeros(len(bins.edges_s) - 1)
+    for piece in pieces(steps, ("end_s", column)):
+        totals += bin_rates(bins.edges_s, piece["end_s"], piece[column])
+    return totals
 
 
 def plot_running(ax: Axes, steps: Columns, bins: TimeBins, num_replicas: int) -> None:
@@ -101,7 +112,7 @@ def _scale_percent(ax: Axes, peak: float) -> None:
 
 def plot_output_rate(ax: Axes, steps: Columns, bins: TimeBins) -> None:
     """Output tokens a second of all replicas, in each bin."""
-    bins.draw(ax, bin_rates(bins.edges_s, steps["end_s"], steps["num_emitted"]), "output", GREEN)
+    bins.draw(ax, rates(steps, "num_emitted", bins), "output", GREEN)
     _label(ax, "output\ntokens / s")
 
 

@@ -27,6 +27,7 @@ from sim.plots.style import (
     save_figure,
     say_empty,
 )
+from sim.rows import num_rows
 from sim.run_result import RunResult
 
 _STATE_BINS, _MAX_RATE_BINS = 200, 60
@@ -63,7 +64,7 @@ def latency_cdf(result: RunResult) -> Figure:
 def over_time(result: RunResult) -> Figure:
     """Running, waiting, KV usage, output rate, arrivals and completions over simulated time."""
     replicas, steps = result.info.replicas, result.steps
-    if not len(steps["step"]):
+    if not num_rows(steps):
         return _no_steps(result)
     figure = new_figure(8.6)
     axes = figure.subplots(5, 1, sharex=True)
@@ -90,7 +91,7 @@ def _no_steps(result: RunResult) -> Figure:
 
 def _num_rate_bins(result: RunResult) -> int:
     """A rate needs wider bins than a state does: some requests and many steps in each."""
-    fitting = min(len(result.steps["step"]) // 10, len(result.requests["state"]) // 5)
+    fitting = min(num_rows(result.steps) // 10, num_rows(result.requests) // 5)
     return min(max(fitting, 4), _MAX_RATE_BINS)
 
 
@@ -107,7 +108,7 @@ def step_time(result: RunResult) -> Figure:
     """Step time against batch tokens."""
     figure = new_figure(4.4)
     shown = plot_step_times(figure.subplots(), result.steps)
-    total = len(result.steps["step"])
+    total = num_rows(result.steps)
     note(
         figure,
         [

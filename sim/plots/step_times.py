@@ -9,6 +9,7 @@ from matplotlib.colors import Normalize
 from sim.metrics import step_length_s
 from sim.plots.sampling import evenly
 from sim.plots.style import COLOUR_MAP, MAX_POINTS, log_ticks, marker_area, plain_numbers, say_empty
+from sim.rows import num_rows, pieces
 from sim.run_result import Columns
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,9 +27,10 @@ def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
     """
     ax.set_xlabel("tokens computed in the step")
     ax.set_ylabel("step time (ms)")
-    if not len(steps["num_tokens"]):
+    if not num_rows(steps):
         say_empty(ax, "no steps")
         return 0
+    steps = _thinned(steps, at_most)
     length_ms = 1e3 * step_length_s(steps)
     shown = _choose(steps, length_ms, at_most)
     tokens = np.maximum(steps["num_tokens"][shown], 1)
@@ -50,6 +52,17 @@ def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
     bar = ax.figure.colorbar(scale, ax=ax, pad=0.02, aspect=30)
     bar.set_label("prefill share of the tokens (%)")
     return len(shown)
+
+
+def _thinned(steps: Columns, at_most: int) -> Columns:
+    """As many steps of each piece as may be shown in all: still evenly, and few enough to hold."""
+    kept = []
+    for piece in pieces(steps, ("start_s", "end_s", "num_tokens", "num_prefill_tokens")):
+        rows = _choose(piece, step_length_s(piece), at_most)
+        kept.append({name: column[rows] for name, column in piece.items()})
+    if len(kept) == 1:
+        return kept[0]
+    return {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
 
 
 def _choose(steps: Columns, length_ms: FloatArray, at_most: int) -> npt.NDArray[np.intp]:

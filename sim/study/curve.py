@@ -66,7 +66,7 @@ def curve_lines(rows: Sequence[Row], keys: Sequence[str], load_key: str) -> dict
 
 def _line(by_load: Mapping[float, Sequence[Row]]) -> Columns:
     loads = sorted(by_load)
-    columns: Columns = {"load": np.array(loads)}
+    columns: dict[str, Any] = {"load": np.array(loads)}
     for name, path in _FIGURES.items():
         columns[name] = np.array([_mean([row.get(path) for row in by_load[x]]) for x in loads])
     saturated = [np.mean([bool(r["load.is_saturated"]) for r in by_load[x]]) > 0.5 for x in loads]

@@ -1,0 +1,68 @@
+"""Tables that may be larger than memory: columns on disk, and the walk over any table in pieces.
+
+A walk is always over pieces of the same size, wherever the table lies, so that sums of times come
+out equal bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.parquet import ROW_GROUP_ROWS, iterate_rows, read_column
+from sim.run_result import Columns
+
+
+class StoredRows(Mapping[str, npt.NDArray[Any]]):
+    """A table in a Parquet file: a column is read whole when it is asked for, and not kept.
+
+    Columns of texts are kept: they take long to read, and hold each text once. `kinds` names the
+    columns that are there, with their types.
+    """
+
+    def __init__(self, path: Path, kinds: Mapping[str, Any], num_rows: int) -> None:
+        self.path = path
+        self.num_rows = num_rows
+        self._kinds = dict(kinds)
+        self._texts: dict[str, npt.NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._kinds:
+            raise KeyError(name)
+        if name in self._texts:
+            return self._texts[name]
+        column = read_column(self.path, name) if self.num_rows else np.empty(0, self._kinds[name])
+        if column.dtype.kind == "O":
+            self._texts[name] = column
+        return column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def pieces(self, names: Sequence[str]) -> Iterator[Columns]:
+        """Some columns, a row group at a time."""
+        if self.num_rows:
+            yield from iterate_rows(self.path, names)
+
+
+def num_rows(columns: Columns) -> int:
+    """Rows of a table."""
+    if isinstance(columns, StoredRows):
+        return columns.num_rows
+    return len(next(iter(columns.values())))
+
+
+def pieces(columns: Columns, names: Sequence[str]) -> Iterator[Columns]:
+    """Some columns of a table, `ROW_GROUP_ROWS` rows at a time; nothing of a table without rows."""
+    if isinstance(columns, StoredRows):
+        yield from columns.pieces(names)
+        return
+    for start in range(0, num_rows(columns), ROW_GROUP_ROWS):
+        yield {name: columns[name][start : start + ROW_GROUP_ROWS] for name in names}
