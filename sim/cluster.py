@@ -19,6 +19,7 @@ from sim.coverage import counted
 from sim.drafts import DraftModel
 from sim.engine import HostOverhead, Replica
 from sim.environment import ARRIVAL_RANK, Environment
+from sim.hand_over import HandOver, RowSink
 from sim.leap import LeapReplica
 from sim.live_view import LiveReplicaView
 from sim.queue_policies import PolicySchedulerFactory, predicted_lengths
@@ -33,6 +34,7 @@ from sim.vllm_adapter import VllmSchedulerFactory
 from traces import RequestSpec, Trace
 
 _EXAMPLES = 3
+_STEPS_AT_ONCE = 1 << 17  # rows that are handed over together, where they are while a run goes on
 
 
 def _makers(engine: EngineConfig) -> tuple[type[Replica], Callable[..., Any]]:
@@ -66,7 +68,8 @@ class Cluster:
     """`study.num_replicas` equal replicas behind one router, in one environment.
 
     Requests reach it through `send`, or, where nothing needs events, a whole trace through `feed`.
-    `on_progress` is called after every arrival and end, or after many of them; False: stop.
+    `on_progress` is called after every arrival and end, or after many of them; False: stop. Rows
+    go to `sink`.
     """
 
     def __init__(
@@ -75,10 +78,13 @@ class Cluster:
         env: Environment,
         router: Router,
         on_progress: Callable[[], bool],
+        sink: RowSink,
     ) -> None:
         self.env = env
         self.now_s = 0.0  # of a fed fleet, which needs no events
         self.records = Records(explain=study.engine.explain)
+        self._hand_over = HandOver(self.records, sink, _ascending(study.trace.request_id))
+        self._num_steps_handed = 0
         self._num_done = 0
         self.refusals: dict[str, list[str]] = {}
         self._router_name = study.router
@@ -141,7 +147,14 @@ class Cluster:
         if self._fleet is None or self._on_end is not None:
             return False
         route = self._route if len(self.replicas) > 1 else None
-        feed = OpenFeed(self._fleet, route, self._refused, self._turn_away, self._fed_until)
+        feed = OpenFeed(
+            self._fleet,
+            route,
+            self._refused,
+            self._turn_away,
+            self._fed_until,
+            settled=self._settle,
+        )
         feed.run(trace, until_s)
         return True
 
@@ -179,8 +192,34 @@ class Cluster:
         """Call back with every request that finishes."""
         self._on_end = callback
 
-    def record_unfinished(self) -> int:
-        """Write the rows of requests that have not ended; returns how many."""
+    def settle(self) -> None:
+        """Let rows go that are settled, if they are many; between two events."""
+        if self._fleet is None and self._hand_over.is_early:
+            self._settle(min(r.settled_before_s for r in self.replicas if isinstance(r, Replica)))
+        else:
+            self._settle(self.env.now)
+
+    def _settle(self, before_s: float) -> None:
+        if not self._hand_over.is_early:
+            return
+        if self._fleet is None:
+            num_new = self.records.steps.num_rows
+        else:
+            num_new = self._fleet.num_steps - self._num_steps_handed
+        if num_new < _STEPS_AT_ONCE:
+            return
+        if self._fleet is not None:
+            self._fleet.write_rows(self.records)
+            self._num_steps_handed += num_new
+        self._hand_over.settle(before_s)
+
+    def close(self) -> int:
+        """Stop here and let all rows go; returns how many requests have not ended."""
+        num_unfinished = self._record_unfinished()
+        self._hand_over.finish()
+        return num_unfinished
+
+    def _record_unfinished(self) -> int:
         if self._fleet is not None:
             return self._fleet.close(self.records)
         replicas = (r for r in self.replicas if isinstance(r, Replica))
@@ -289,6 +328,11 @@ def _sim_request(spec: RequestSpec, arrival_s: float) -> SimRequest:
         prompt=spec.prompt,
         lora_id=spec.lora_id,
     )
+
+
+def _ascending(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The ids in order: themselves, nearly always."""
+    return ids if bool(np.all(ids[1:] > ids[:-1])) else np.sort(ids)
 
 
 def iterate(trace: Trace) -> Iterator[RequestSpec]:

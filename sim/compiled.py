@@ -87,6 +87,7 @@ class CompiledReplica:
         self.before_look: Callable[[int], None] = lambda _: None
         self.requests: dict[int, SimRequest] = {}  # not ended; only where somebody waits for ends
         self._env = env
+        self._num_steps_written = 0
         self._wake: Callable[[], None] = lambda: None
 
     def submit(self, request: SimRequest) -> None:
@@ -133,10 +134,12 @@ class CompiledReplica:
             )
 
     def write_rows(self, records: Records) -> None:
-        """Hand over all rows; once, at the end."""
+        """Hand over the rows since the last time."""
         replica, core = self.replica_id, self.core
+        steps = step_columns(replica, self._num_steps_written, core.take_steps())
+        self._num_steps_written += len(steps["step"])
         records.requests.extend(request_columns(replica, core.take_requests()))
-        records.steps.extend(step_columns(replica, core.take_steps()))
+        records.steps.extend(steps)
         records.gaps.extend(gap_columns(replica, core.take_gaps()))
 
 
@@ -221,9 +224,13 @@ class CompiledFleet:
     def close(self, records: Records) -> int:
         """Stop here and hand over all rows; returns how many requests are unfinished."""
         num_unfinished = sum(core.finish() for core in self.cores)
+        self.write_rows(records)
+        return num_unfinished
+
+    def write_rows(self, records: Records) -> None:
+        """Hand over the rows since the last time."""
         for replica in self.replicas:
             replica.write_rows(records)
-        return num_unfinished
 
     def _drive(self, on_end: OnEnd) -> Steps:
         """Take turns up to the next event of anybody else, or to the next end.

@@ -60,7 +60,8 @@ class OpenFeed:
 
     `route` chooses a replica (None: there is one). `refused` says which requests of a chunk can't
     be served, and `refuse` takes note of one, by its row. `go_on` is asked after every request that
-    is routed, else now and then, with the instant that it is: False ends it there.
+    is routed, else now and then, with the instant that it is: False ends it there. `settled` is
+    told an instant before which everything has happened.
     """
 
     def __init__(
@@ -70,12 +71,15 @@ class OpenFeed:
         refused: Callable[[Trace, slice], Any],
         refuse: Callable[[Trace, int], None],
         go_on: Callable[[float], bool],
+        *,
+        settled: Callable[[float], None],
     ) -> None:
         self._fleet = fleet
         self._route = route
         self._refused = refused
         self._refuse = refuse
         self._go_on = go_on
+        self._settled = settled
         self._now_s = 0.0
         self._rows: _Rows | None = None
         self._pending: list[list[int]] = [[] for _ in fleet.replicas]
@@ -90,6 +94,7 @@ class OpenFeed:
             rows = slice(start, min(start + _ROWS_AT_ONCE, num_sent))
             is_over = not self._send(trace, rows)
             self._fleet.advance(self._now_s)
+            self._settled(self._now_s)
             if is_over or not self._go_on(self._now_s):
                 return
         self._drain(end_s)
@@ -175,6 +180,7 @@ class OpenFeed:
             num_steps = self._fleet.num_steps
             until_s = min(next_s + stretch_s, end_s)
             self._fleet.advance(until_s)
+            self._settled(until_s)
             if not self._go_on(until_s):
                 return
             is_short = self._fleet.num_steps - num_steps < _STEPS_AT_ONCE

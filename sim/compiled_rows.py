@@ -57,12 +57,12 @@ _REASONS = np.array(["", "", "", "stop", "length", "", ""], object)
 _Built = dict[str, npt.NDArray[Any]]
 
 
-def step_columns(replica: int, chunk: Chunk | None) -> _Built:
-    """All steps of one replica."""
+def step_columns(replica: int, first_step: int, chunk: Chunk | None) -> _Built:
+    """Steps of one replica from number `first_step` on."""
     columns = _columns(_STEPS, STEP_COLUMNS, chunk)
     num_steps = len(columns["end_s"])
     columns["replica"] = np.full(num_steps, replica)
-    columns["step"] = np.arange(num_steps)
+    columns["step"] = np.arange(first_step, first_step + num_steps)
     columns["num_prefill_tokens"] = columns["num_tokens"] - columns["num_decodes"]
     return _typed(columns, STEP_COLUMNS)
 

@@ -104,6 +104,11 @@ class Replica:
         """Prompt and output tokens of requests that have not ended."""
         return self._num_known_tokens
 
+    @property
+    def settled_before_s(self) -> float:
+        """All steps that end before this instant have their rows."""
+        return self.env.now
+
     def submit(self, request: SimRequest) -> None:
         """Hand a request to the engine, at this instant; the next schedule sees it."""
         self.requests[request.request_id] = request

@@ -91,6 +91,11 @@ class LeapReplica(Replica):
         num_in_others = (num_results - 1) * self.scheduler.group.size
         return self._num_known_tokens + num_in_first + num_in_others
 
+    @property
+    def settled_before_s(self) -> float:
+        """As `Replica.settled_before_s`: nothing of a leap under way is written down."""
+        return self.env.now if self._leap is None else float(self._leap.decisions[0])
+
     def submit(self, request: SimRequest) -> None:
         """As `Replica.submit`; cuts a leap at the first decision that can see the request."""
         super().submit(request)

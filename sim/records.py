@@ -1,8 +1,8 @@
-"""Flat rows of a run, append only: requests, steps and irregular token gaps.
+"""Flat rows of a run as they come: requests, steps and irregular token gaps.
 
 Rows are tuples while they are few and columns once they are many, so that a long run keeps eight
-bytes a figure. The column names and meanings are the contract with `metrics`, `checks`, `plots`
-and the run folder.
+bytes a figure, until `hand_over` takes them away in their final order. The column names and
+meanings are the contract with `metrics`, `checks`, `plots` and the run folder.
 """
 
 from __future__ import annotations
@@ -107,16 +107,24 @@ class Table:
             self._chunks.append(_to_columns(self.rows, self._dtypes))
             self.rows = []
 
-    def columns(self) -> Columns:
-        """All rows as columns of equal length, in the order in which they came."""
+    @property
+    def num_rows(self) -> int:
+        """Rows that wait to be taken."""
+        return len(self.rows) + sum(len(next(iter(c.values()))) for c in self._chunks)
+
+    def take(self) -> list[Columns]:
+        """Take all rows away, as pieces in the order in which they came."""
         self.pack()
-        if not self._chunks:
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def joined(self, chunks: Sequence[Columns]) -> Columns:
+        """Pieces of this table as one, in the order given."""
+        if not chunks:
             return _to_columns([], self._dtypes)
-        if len(self._chunks) == 1:
-            return self._chunks[0]
-        return {
-            name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._dtypes
-        }
+        if len(chunks) == 1:
+            return chunks[0]
+        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in self._dtypes}
 
 
 class LeapRow(NamedTuple):
@@ -154,31 +162,10 @@ class StepTable(Table):
         if self._num_steps_in_leaps >= _ROWS_A_CHUNK:
             self.pack()
 
-    def in_time(self) -> Columns:
-        """All steps by their end, then replica, then step."""
-        self.pack()
-        keys = [self._key(name) for name in ("end_s", "replica", "step")]
-        if _ascend(*keys):
-            return self.columns()
-        # A stable sort keeps the order of replicas and steps among equals.
-        is_by_replica = _ascend(*keys[1:])
-        order = np.argsort(keys[0], kind="stable") if is_by_replica else np.lexsort(keys[::-1])
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        return {name: self._placed(name, place) for name in STEP_COLUMNS}
-
-    def _key(self, name: str) -> npt.NDArray[Any]:
-        return np.concatenate([np.empty(0, self._dtypes[name]), *(c[name] for c in self._chunks)])
-
-    def _placed(self, name: str, place: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A column with every row at its place; the chunks are long, so they are copied once."""
-        column = np.empty(len(place), self._dtypes[name])
-        start = 0
-        for chunk in self._chunks:
-            rows = chunk[name]
-            column[place[start : start + len(rows)]] = rows
-            start += len(rows)
-        return column
+    @property
+    def num_rows(self) -> int:
+        """Steps that wait to be taken."""
+        return super().num_rows + self._num_steps_in_leaps
 
     def pack(self) -> None:
         """Turn the rows and leaps gathered so far into columns."""
@@ -252,16 +239,6 @@ class Records:
         row = request.to_row(replica, state, reason)
         self.requests.append((*row, *request.split.parts_s) if self._explain else row)
 
-    def sorted_tables(self) -> tuple[Columns, Columns, Columns]:
-        """Requests by id; steps and gaps by the end of their step, then replica, then step."""
-        requests = self.requests.columns()
-        gaps = self.gaps.columns()
-        return (
-            _take(requests, np.argsort(requests["request_id"], kind="stable")),
-            self.steps.in_time(),
-            _take(gaps, np.lexsort((gaps["request_id"], gaps["step"], gaps["replica"]))),
-        )
-
 
 def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Columns:
     values = list(zip(*rows, strict=True)) or [()] * len(dtypes)
@@ -269,15 +246,3 @@ def _to_columns(rows: Iterable[tuple[Any, ...]], dtypes: dict[str, Any]) -> Colu
         name: np.array(column, dtype)
         for (name, dtype), column in zip(dtypes.items(), values, strict=True)
     }
-
-
-def _ascend(*keys: npt.NDArray[Any]) -> bool:
-    """Whether rows are in the order of these keys, the first one counting most."""
-    is_behind = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
-    for key in reversed(keys):
-        is_behind = (key[:-1] > key[1:]) | ((key[:-1] == key[1:]) & is_behind)
-    return not is_behind.any()
-
-
-def _take(columns: Columns, order: Any) -> Columns:
-    return {name: column[order] for name, column in columns.items()}

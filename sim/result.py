@@ -12,6 +12,7 @@ another name beside its place and then renamed.
 """
 
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -23,15 +24,26 @@ from typing import Any
 import numpy as np
 
 from sim.errors import ResultError
+from sim.folder_sink import GAPS, REQUESTS, STEPS
 from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
 from sim.parquet import read_rows, write_rows
 from sim.records import DRAFT_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
 
-__all__ = ["ReplicaInfo", "RunInfo", "RunResult", "Slo", "check_target", "load", "save"]
+__all__ = [
+    "GAPS",
+    "REQUESTS",
+    "STEPS",
+    "ReplicaInfo",
+    "RunInfo",
+    "RunResult",
+    "Slo",
+    "check_target",
+    "load",
+    "save",
+]
 
 CONFIG, SUMMARY = "config.yaml", "summary.json"
-REQUESTS, STEPS, GAPS = "requests.parquet", "steps.parquet", "gaps.parquet"
 PLOTS = "plots"
 _OURS = frozenset({CONFIG, SUMMARY})
 
@@ -46,16 +58,21 @@ def save(
     """
     target = Path(folder)
     with staged_folder(target, overwrite) as stage:
-        write_config(stage / CONFIG, result.config)
-        write_json(stage / SUMMARY, summarise(result))
         write_rows(stage / REQUESTS, {**result.requests, **latency_columns(result.requests)})
         write_rows(stage / STEPS, result.steps)
         write_rows(stage / GAPS, result.gaps)
-        if plots:
-            from sim.plots import save_run_plots  # noqa: PLC0415 -- matplotlib is slow to import
-
-            save_run_plots(result, stage / PLOTS)
+        write_about(result, stage, plots=plots)
     return target
+
+
+def write_about(result: RunResult, folder: Path, *, plots: bool = True) -> None:
+    """Write what a run folder holds beside the rows: config, summary and plots."""
+    write_config(folder / CONFIG, result.config)
+    write_json(folder / SUMMARY, summarise(result))
+    if plots:
+        from sim.plots import save_run_plots  # noqa: PLC0415 -- matplotlib is slow to import
+
+        save_run_plots(result, folder / PLOTS)
 
 
 def load(folder: Path | str) -> RunResult:
@@ -108,7 +125,9 @@ def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     check_target(target, overwrite)
     place = target.absolute()
     stage = place.parent / f".{place.name}.{os.getpid()}.tmp"
+    new_parents = [parent for parent in place.parents if not parent.exists()]
     try:
+        _remove_left_over(place)
         stage.mkdir(parents=True)
         yield stage
         _take_place(stage, place)
@@ -117,6 +136,9 @@ def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         raise ResultError(f"{target}: the run folder can't be written ({reason})") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        with contextlib.suppress(OSError):  # one that holds something stays
+            for parent in new_parents:
+                parent.rmdir()
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -195,6 +217,24 @@ def _check_may_replace(target: Path, overwrite: bool) -> None:
         raise ResultError(f"{target}: exists already; choose another name or give --overwrite")
     if not {entry.name for entry in target.iterdir()} >= _OURS:
         raise ResultError(f"{target}: is not a run folder, so it is not overwritten")
+
+
+def _remove_left_over(place: Path) -> None:
+    """Folders of runs that were killed while they wrote: their process is gone."""
+    for folder in place.parent.glob(f".{glob.escape(place.name)}.*.tmp"):
+        process = folder.name.split(".")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's, or no such number
+        return True
+    return True
 
 
 def _existing_ancestor(path: Path) -> Path:

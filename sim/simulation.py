@@ -17,11 +17,13 @@ from sim.coverage import coverage_warnings
 from sim.engine import Replica
 from sim.environment import ARRIVAL_RANK, LAST_S, Environment
 from sim.errors import SimulationError
+from sim.hand_over import MemorySink, RowSink
 from sim.rng import Streams
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
 from sim.sim_request import SimRequest
 
 _STUCK_NAMED = 5
+_EVENTS_AT_ONCE = 1024  # between two looks at the rows that have gathered
 
 
 class Progress(NamedTuple):
@@ -33,9 +35,15 @@ class Progress(NamedTuple):
 
 
 def simulate(
-    study: ResolvedStudy, *, on_progress: Callable[[Progress], bool | None] | None = None
+    study: ResolvedStudy,
+    *,
+    on_progress: Callable[[Progress], bool | None] | None = None,
+    sink: RowSink | None = None,
 ) -> RunResult:
     """Run a study in simulated time.
+
+    The rows of the result are in memory, or where `sink` puts them: with a `FolderSink`, a run of
+    any length takes little more memory than its trace.
 
     `on_progress` is called after every arrival and every end of a request, or, where an open load
     runs on the compiled core, after many of them; if it returns False the run stops there, and the
@@ -44,7 +52,7 @@ def simulate(
 
     Raises `SimulationError` if requests are left and nothing can happen any more.
     """
-    run = _Run(study, on_progress)
+    run = _Run(study, on_progress, MemorySink() if sink is None else sink)
     run.drive()
     return run.result()
 
@@ -53,9 +61,13 @@ class _Run:
     """One run from its first event to its result."""
 
     def __init__(
-        self, study: ResolvedStudy, on_progress: Callable[[Progress], bool | None] | None
+        self,
+        study: ResolvedStudy,
+        on_progress: Callable[[Progress], bool | None] | None,
+        sink: RowSink,
     ) -> None:
         self._study = study
+        self._sink = sink
         self._on_progress = on_progress
         self._num_total = _num_requests(study)
         self._stopped = False  # by the caller
@@ -64,7 +76,7 @@ class _Run:
         if study.until_s is not None and study.until_s <= LAST_S:
             self._env.at(study.until_s, ARRIVAL_RANK).callbacks = [self._end]
         router = make_router(study.router, Streams(study.seed).rng("router"))
-        self._cluster = Cluster(study, self._env, router, self._progress)
+        self._cluster = Cluster(study, self._env, router, self._progress, sink)
 
     def drive(self) -> None:
         """Let events happen until none is left, the time is over, or the caller says stop.
@@ -77,16 +89,20 @@ class _Run:
         step = self._env.step
         try:
             while not self._is_over:
-                step()
+                for _ in range(_EVENTS_AT_ONCE):
+                    step()
+                    if self._is_over:
+                        break
+                self._cluster.settle()
         except EmptySchedule:
             return
 
     def result(self) -> RunResult:
         """What happened. Raises `SimulationError` if requests wait for nothing."""
-        num_unfinished = self._cluster.record_unfinished()
+        num_unfinished = self._cluster.close()
         if num_unfinished and not self._is_over:
             raise SimulationError(_stuck_message(self._cluster.replicas))
-        requests, steps, gaps = self._cluster.records.sorted_tables()
+        requests, steps, gaps = self._sink.tables()
         info = _run_info(self._study, self._cluster, steps, partial=self._stopped)
         return RunResult(self._study.config, requests, steps, gaps, info)
 

@@ -18,7 +18,9 @@ from sim.config import Override, ResolvedStudy, load_study, parse_override, reso
 from sim.config.paths import anchored
 from sim.config.yaml_source import parse_yaml
 from sim.errors import StudyError
+from sim.folder_sink import FolderSink
 from sim.intervals import profile_with_errors
+from sim.rows import num_rows
 from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.studies import sample_study_text
@@ -51,10 +53,11 @@ def run_study(
     if options.intervals:
         profile_with_errors(study)  # to fail now, not after the run
     started_s = time.perf_counter()
-    with watched_run() as on_progress:
-        result = simulate(study, on_progress=on_progress)
-    _refuse_if_nothing_ran(result)
-    run_folder.save(result, folder, plots=options.plots, overwrite=options.overwrite)
+    with run_folder.staged_folder(folder, options.overwrite) as stage:
+        with watched_run() as on_progress, FolderSink(stage) as sink:
+            result = simulate(study, on_progress=on_progress, sink=sink)
+        _refuse_if_nothing_ran(result)
+        run_folder.write_about(result, stage, plots=options.plots)
     intervals = add_intervals(study, folder) if options.intervals else ()
     elapsed_s = time.perf_counter() - started_s
     _print_results(folder, options)
@@ -102,8 +105,10 @@ def _first_free(folder: Path) -> Path:
 
 
 def _refuse_if_nothing_ran(result: RunResult) -> None:
+    if num_rows(result.steps) or not num_rows(result.requests):
+        return
     states = result.requests["state"]
-    if len(states) and bool((states == "rejected").all()):
+    if bool((states == "rejected").all()):
         why = "; ".join(result.info.warnings)
         raise StudyError(f"none of the {len(states):,} requests can run: {why}")
 

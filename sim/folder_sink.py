@@ -1,0 +1,77 @@
+"""Rows of a run into the Parquet files of its folder, in row groups, as they come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sim.metrics import latency_columns
+from sim.parquet import RowWriter
+from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.rows import StoredRows, num_rows
+from sim.run_result import Columns
+from sim.time_split import SPLIT_COLUMNS
+
+REQUESTS, STEPS, GAPS = "requests.parquet", "steps.parquet", "gaps.parquet"
+
+
+class FolderSink:
+    """Writes the three files into an existing folder; use as a context manager.
+
+    The tables that it gives read from the files, so not after they have been moved.
+    """
+
+    is_early = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers = {name: RowWriter(folder / name) for name in (REQUESTS, STEPS, GAPS)}
+        self._num_rows = dict.fromkeys(self._writers, 0)
+        self._has_split = False
+
+    def add_requests(self, rows: Columns) -> None:
+        """Take the next requests; their latencies are written beside them."""
+        self._has_split = SPLIT_COLUMNS.keys() <= rows.keys()
+        self._add(REQUESTS, {**rows, **latency_columns(rows)})
+
+    def add_steps(self, rows: Columns) -> None:
+        """Take the next steps."""
+        self._add(STEPS, rows)
+
+    def add_gaps(self, rows: Columns) -> None:
+        """Take the next gaps."""
+        self._add(GAPS, rows)
+
+    def tables(self) -> tuple[Columns, Columns, Columns]:
+        """The tables in the files, which are ended by this."""
+        self._close()
+        request_columns = REQUEST_COLUMNS | (SPLIT_COLUMNS if self._has_split else {})
+        return (
+            self._stored(REQUESTS, request_columns),
+            self._stored(STEPS, STEP_COLUMNS),
+            self._stored(GAPS, GAP_COLUMNS),
+        )
+
+    def __enter__(self) -> FolderSink:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _add(self, name: str, rows: Columns) -> None:
+        self._writers[name].append(rows)
+        self._num_rows[name] += num_rows(rows)
+
+    def _close(self) -> None:
+        writers, self._writers = self._writers, {}
+        for writer in writers.values():
+            writer.close()
+
+    def _stored(self, name: str, kinds: dict[str, Any]) -> StoredRows:
+        return StoredRows(self._folder / name, kinds, self._num_rows[name])
