@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from traces.errors import TraceError, bad_place
-from traces.formats.base import Chunk, joined
+from traces.formats.base import Chunk
+from traces.gathering import Gathering
 from traces.reading import Reading, TracePath, open_trace
 from traces.request import NO_PARENT
 from traces.rows import OnBadRow
@@ -39,7 +41,8 @@ def load(
     they are dropped and counted in `source.dropped` (a row with both, under its prompt). Rows that
     come out of time order are sorted, with a warning in `source.warnings`. A request's id is
     its row number from 0, dropped rows counted, unless the file gives ids. A row whose parent was
-    dropped, or comes no earlier, begins its session.
+    dropped, or comes no earlier, begins its session. The rows of a long file lie in temporary
+    files (`TMPDIR`), not in memory.
 
     Args:
         path: the file (.gz and .zst are unpacked), or a pattern of names.
@@ -60,8 +63,10 @@ def load(
         path, format, time_unit=time_unit, block_size=block_size, on_bad_row=on_bad_row
     )
     counts = _Counts()
-    chunks = [_kept(chunk, counts) for chunk in _in_window(reading, window_s, counts)]
-    return _assembled(reading, chunks, counts, rebase=rebase)
+    gathering = Gathering()
+    for chunk in _in_window(reading, window_s, counts):
+        _gather(reading, gathering, _kept(chunk, counts))
+    return _assembled(reading, gathering.joined(), counts, rebase=rebase)
 
 
 @dataclass(slots=True)
@@ -77,6 +82,15 @@ class _Counts:
     def drop(self, reason: str, number: int) -> None:
         if number:
             self.dropped[reason] = self.dropped.get(reason, 0) + number
+
+
+def _gather(reading: Reading, gathering: Gathering, chunk: Chunk) -> None:
+    try:
+        gathering.add(chunk)
+    except OSError as error:
+        where = tempfile.gettempdir()
+        what = f"its rows can't be kept in {where} (TMPDIR) while it is read: {error}"
+        raise TraceError(f"{reading.name}: {what}") from None
 
 
 def _in_window(
@@ -123,13 +137,12 @@ def _kept(chunk: Chunk, counts: _Counts) -> Chunk:
     return chunk.taken(np.flatnonzero(~dropped)) if dropped.any() else chunk
 
 
-def _assembled(reading: Reading, chunks: list[Chunk], counts: _Counts, *, rebase: bool) -> Trace:
+def _assembled(reading: Reading, rows: Chunk | None, counts: _Counts, *, rebase: bool) -> Trace:
     counts.dropped |= reading.bad_rows.num_by_reason
     num_read = counts.num_rows + sum(reading.bad_rows.num_by_reason.values())
     if not num_read:
         raise TraceError(f"{reading.name}: the file has no rows; a trace has at least one request")
-    rows = joined(chunks) if chunks else None
-    if rows is None or not len(rows):
+    if rows is None:
         listed = ", ".join(f"{count} with {reason}" for reason, count in counts.dropped.items())
         raise TraceError(f"{reading.name}: no usable request among {num_read} rows ({listed})")
     start = rows.times.min() if rebase else rows.times.dtype.type(0)

@@ -19,6 +19,7 @@ from traces.labels import Labels
 from traces.prompt_table import PromptTable
 from traces.request import NO_PARENT, Prompt, RequestSpec
 from traces.source import TraceSource
+from traces.spool import is_read_only_file
 from traces.trace_checks import (
     check_lengths,
     check_order,
@@ -27,6 +28,7 @@ from traces.trace_checks import (
     check_prompts,
     check_same_length,
     check_values,
+    is_sorted,
 )
 
 _ITERATED_AT_ONCE = 65_536
@@ -132,7 +134,7 @@ class Trace:
         """
         arrivals = _as_floats("arrival_s", arrival_s)
         ids = np.arange(len(arrivals)) if request_id is None else _as_ints("request_id", request_id)
-        levels = np.zeros(len(arrivals)) if priority is None else priority
+        levels = np.zeros(len(arrivals), np.int64) if priority is None else priority
         columns: dict[str, Any] = {
             "request_id": ids,
             "arrival_s": arrivals,
@@ -147,11 +149,14 @@ class Trace:
             "lora_id": None if lora_id is None else _as_ints("lora_id", lora_id),
         }
         check_same_length(columns)
-        order = np.lexsort((ids, arrivals))
-        return cls(
-            **{name: _taken(column, order) for name, column in columns.items()},
-            source=source or TraceSource(num_rows_read=len(arrivals)),
-        )
+        if not is_sorted(arrivals, ids):
+            order = np.lexsort((ids, arrivals))
+            columns = {name: _taken(column, order) for name, column in columns.items()}
+        num_rows = len(arrivals)
+        del arrivals, ids, levels
+        for name in _PLAIN:  # one after the other, so that only one of many rows is there twice
+            columns[name] = _frozen(columns[name])
+        return cls(**columns, source=source or TraceSource(num_rows_read=num_rows))
 
     @classmethod
     def from_requests(
@@ -210,7 +215,7 @@ class Trace:
                 for part in column.content_bytes():
                     digest.update(part)
             else:
-                digest.update(column.astype(column.dtype.newbyteorder("<")).tobytes())
+                digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False))
         return digest.hexdigest()
 
     def columns(self) -> dict[str, Any]:
@@ -284,8 +289,10 @@ def _as_labels(values: Any) -> Labels | None:
 
 def _as_floats(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
-        # Adding 0.0 turns -0.0 into 0.0, so that equal traces have equal bytes.
-        array = np.asarray(values, dtype=np.float64) + 0.0
+        array = np.asarray(values, dtype=np.float64)
+        if np.signbit(array).any():
+            # Adding 0.0 turns -0.0 into 0.0, so that equal traces have equal bytes.
+            array = array + 0.0
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name} must be a column of numbers: {error}") from None
     _check_flat(name, array)
@@ -306,6 +313,8 @@ def _as_ints(name: str, values: npt.ArrayLike) -> IntArray:
     _check_flat(name, array)
     if array.size and array.dtype.kind not in "iuf":
         raise TraceError(f"{name} must be a column of 64-bit integers, not of {array.dtype}")
+    if array.dtype == np.int64:
+        return array
     with np.errstate(invalid="ignore"):
         whole = array.astype(np.int64)
     wrong = np.flatnonzero(whole != array)
@@ -317,7 +326,9 @@ def _as_ints(name: str, values: npt.ArrayLike) -> IntArray:
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy over immutable bytes: `setflags` can't make it writable again."""
+    """Over immutable bytes (a copy) or a file opened to read: never writable again."""
+    if isinstance(array.base, bytes) or is_read_only_file(array):
+        return array
     return np.frombuffer(array.tobytes(), dtype=array.dtype)
 
 

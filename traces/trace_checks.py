@@ -59,13 +59,19 @@ def _all_good(trace: Trace, name: str, good: npt.NDArray[np.bool_], right: str) 
 def check_order(trace: Trace) -> None:
     """Unique ids; requests sorted by (arrival_s, request_id)."""
     ids = trace.request_id
-    ordered = np.sort(ids)
-    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if repeated.size:
-        raise TraceError(f"request_id {ordered[repeated[0]]} occurs twice; ids must be unique")
-    gaps = np.diff(trace.arrival_s)
-    if not np.all((gaps > 0) | ((gaps == 0) & (np.diff(ids) > 0))):
+    if not bool(np.all(ids[1:] > ids[:-1])):
+        ordered = np.sort(ids)
+        repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if repeated.size:
+            raise TraceError(f"request_id {ordered[repeated[0]]} occurs twice; ids must be unique")
+    if not is_sorted(trace.arrival_s, ids):
         raise TraceError("requests must be sorted by (arrival_s, request_id)")
+
+
+def is_sorted(arrival_s: npt.NDArray[Any], ids: npt.NDArray[Any]) -> bool:
+    """Whether requests are in the order of a trace: by arrival, then by id."""
+    later, same = arrival_s[1:] > arrival_s[:-1], arrival_s[1:] == arrival_s[:-1]
+    return bool(np.all(later | (same & (ids[1:] > ids[:-1]))))
 
 
 def check_parents(trace: Trace) -> None:

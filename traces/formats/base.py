@@ -63,13 +63,8 @@ class Chunk:
         return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
 
-def joined(chunks: list[Chunk]) -> Chunk:
-    """All rows of the chunks as one chunk; an optional column of any is one of all."""
-    names = [each.name for each in fields(Chunk)]
-    return Chunk(**{name: _joined_column(name, chunks) for name in names})
-
-
-def _joined_column(name: str, chunks: list[Chunk]) -> Any:
+def joined_column(name: str, chunks: list[Chunk]) -> Any:
+    """One column of all chunks, filled in where a chunk lacks it; None where all do."""
     columns = [getattr(chunk, name) for chunk in chunks]
     if all(column is None for column in columns):
         return None
