@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,19 +46,23 @@ def per_replica(steps: Columns, column: str, bins: TimeBins, num_replicas: int) 
     """
     means = np.zeros((num_replicas, len(bins.edges_s) - 1))
     for piece in pieces(steps, ("replica", "start_s", "end_s", column)):
-        for replica in np.unique(piece["replica"]).tolist():
-            mine = piece["replica"] == replica
+        present = np.flatnonzero(np.bincount(piece["replica"])).tolist()
+        for replica in present:
+            mine: Any = slice(None) if len(present) == 1 else piece["replica"] == replica
             start_s, end_s = piece["start_s"][mine], piece["end_s"][mine]
             means[replica] += bin_means(bins.edges_s, start_s, end_s, piece[column][mine])
     return means
 
 
 def rates(steps: Columns, column: str, bins: TimeBins) -> FloatArray:
-    """Sum of a step column a second in each bin, each step at its end."""
-    totals = np.zeros(len(bins.edges_s) - 1)
+    """Sum of a step column a second in each bin, each step at its end, in the order of time."""
+    edges_s = bins.edges_s
+    totals = np.zeros(len(edges_s) - 1)
     for piece in pieces(steps, ("end_s", column)):
-        totals += bin_rates(bins.edges_s, piece["end_s"], piece[column])
-    return totals
+        at = np.searchsorted(piece["end_s"], edges_s, "left")
+        at[-1] = np.searchsorted(piece["end_s"], edges_s[-1], "right")  # the last bin's own edge
+        totals += np.diff(np.concatenate([[0], np.cumsum(piece[column])])[at])
+    return np.asarray(totals / np.diff(edges_s), dtype=np.float64)
 
 
 def plot_running(ax: Axes, steps: Columns, bins: TimeBins, num_replicas: int) -> None:

@@ -19,14 +19,16 @@ def bin_means(
     """Time-weighted mean in each bin of a value held from each start to its end, else 0.
 
     The spans may not overlap and must be in order of time. Exact for any bin width: the integral
-    up to each edge is interpolated, which is no approximation for a value that is constant between.
+    up to each edge is that of the spans before, and a part of the one under way.
     """
     if not len(start_s):
         return np.zeros(len(edges) - 1)
-    times = np.column_stack([start_s, end_s]).ravel()
-    area = np.cumsum(value * (end_s - start_s))
-    integral = np.column_stack([np.concatenate([[0.0], area[:-1]]), area]).ravel()
-    return np.asarray(np.diff(np.interp(edges, times, integral)) / np.diff(edges))
+    length_s = end_s - start_s
+    area = np.concatenate([[0.0], np.cumsum(value * length_s)])
+    at = np.searchsorted(start_s, edges, "right") - 1
+    part = value[at] * np.clip(edges - start_s[at], 0.0, length_s[at])
+    integral = np.where(at < 0, 0.0, area[np.maximum(at, 0)] + part)
+    return np.asarray(np.diff(integral) / np.diff(edges), dtype=np.float64)
 
 
 def bin_rates(

@@ -7,6 +7,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from sim.metrics import step_length_s
+from sim.parquet import ROW_GROUP_ROWS
 from sim.plots.sampling import evenly
 from sim.plots.style import COLOUR_MAP, MAX_POINTS, log_ticks, marker_area, plain_numbers, say_empty
 from sim.rows import num_rows, pieces
@@ -16,6 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 _FAR = 30
+_PIECES_WHOLE, _LEAST_OF_A_PIECE = 40, 64
 
 
 def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
@@ -55,14 +57,19 @@ def plot_step_times(ax: Axes, steps: Columns, at_most: int = MAX_POINTS) -> int:
 
 
 def _thinned(steps: Columns, at_most: int) -> Columns:
-    """As many steps of each piece as may be shown in all: still evenly, and few enough to hold."""
+    """Of each piece as many steps as may be shown in all, or fewer where pieces are many.
+
+    Still evenly, and few enough to hold and to sort.
+    """
+    num_pieces = -(-num_rows(steps) // ROW_GROUP_ROWS)
+    each = min(at_most, max(_PIECES_WHOLE * at_most // num_pieces, _LEAST_OF_A_PIECE))
     kept = []
     for piece in pieces(steps, ("start_s", "end_s", "num_tokens", "num_prefill_tokens")):
-        rows = _choose(piece, step_length_s(piece), at_most)
+        rows = _choose(piece, step_length_s(piece), each)
         kept.append({name: column[rows] for name, column in piece.items()})
     if len(kept) == 1:
         return kept[0]
-    return {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+    return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
 
 
 def _choose(steps: Columns, length_ms: FloatArray, at_most: int) -> npt.NDArray[np.intp]:
