@@ -108,6 +108,17 @@ def read_rows(path: Path) -> Columns:
     return _join(chunks)
 
 
+def count_rows(path: Path) -> int:
+    """Rows of a table. Raises ResultError that names the file if it is missing or broken."""
+    import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise ResultError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
+
+
 def read_column(path: Path, name: str) -> npt.NDArray[Any]:
     """Read one column whole; texts as objects, equal texts as one object.
 

@@ -16,7 +16,7 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ import numpy as np
 from sim.errors import ResultError
 from sim.folder_sink import GAPS, REQUESTS, STEPS
 from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
-from sim.parquet import read_rows, write_rows
+from sim.parquet import count_rows, iterate_rows, read_rows, write_rows
 from sim.records import DRAFT_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.rows import StoredRows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
 
 CONFIG, SUMMARY = "config.yaml", "summary.json"
 PLOTS = "plots"
+_IN_MEMORY_ROWS = 1 << 23
 _OURS = frozenset({CONFIG, SUMMARY})
 
 
@@ -83,7 +85,7 @@ def load(folder: Path | str) -> RunResult:
     requests = _read_table(source / REQUESTS, REQUEST_COLUMNS)
     return RunResult(
         config=read_config(source / CONFIG),
-        requests={k: v for k, v in requests.items() if k not in LATENCY_COLUMNS},
+        requests=_without(requests, LATENCY_COLUMNS),
         steps=_read_table(source / STEPS, STEP_COLUMNS),
         gaps=_read_table(source / GAPS, GAP_COLUMNS),
         info=_info_from(read_summary(source), source / SUMMARY),
@@ -172,8 +174,13 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
-    """The rows of a file that has every column, each of its kind (text, whole numbers, ...)."""
-    columns = dict(read_rows(path))
+    """The rows of a file that has every column, each of its kind (text, whole numbers, ...).
+
+    A table of very many rows stays on disk, and is read column by column as they are asked for.
+    """
+    columns = dict(next(iterate_rows(path), {}))  # to know what is there
+    if count_rows(path) <= _IN_MEMORY_ROWS:
+        columns = dict(read_rows(path))
     for name, dtype in types.items():
         if name not in columns:
             if name in DRAFT_COLUMNS and not DRAFT_COLUMNS & columns.keys():  # older rows
@@ -185,7 +192,15 @@ def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
         if found.kind != ("U" if kind == "O" else kind):
             right = {"O": "text", "i": "whole numbers", "f": "numbers"}[kind]
             raise ResultError(f"{path}: the column {name!r} holds {found}; it must be {right}")
-    return columns
+    if count_rows(path) <= _IN_MEMORY_ROWS:
+        return columns
+    return StoredRows(path, {name: each.dtype for name, each in columns.items()}, count_rows(path))
+
+
+def _without(columns: Columns, names: Collection[str]) -> Columns:
+    if isinstance(columns, StoredRows):
+        return columns.without(names)
+    return {name: column for name, column in columns.items() if name not in names}
 
 
 def _info_from(summary: dict[str, Any], path: Path) -> RunInfo:

@@ -6,7 +6,7 @@ out equal bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ class StoredRows(Mapping[str, npt.NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+    def without(self, names: Collection[str]) -> StoredRows:
+        """The table less some columns."""
+        kinds = {name: kind for name, kind in self._kinds.items() if name not in names}
+        return StoredRows(self.path, kinds, self.num_rows)
 
     def pieces(self, names: Sequence[str]) -> Iterator[Columns]:
         """Some columns, a row group at a time."""

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from sim.checks.outcome import CheckOutcome, compare, none_bad
 from sim.metrics import is_finished
+from sim.rows import pieces
 from sim.run_result import STATES, Columns, RunResult
 
 _SIDES = ("by requests", "by steps")
@@ -79,21 +80,21 @@ def preemptions(run: RunResult) -> CheckOutcome:
 def outputs_emitted(run: RunResult) -> CheckOutcome:
     """Tokens that requests have = tokens that steps emitted."""
     outputs = int(run.requests["num_output_tokens"].sum())
-    emitted = int(run.steps["num_emitted"].sum())
+    emitted = _sum(run.steps, "num_emitted")
     return compare("output tokens", outputs, emitted, _SIDES)
 
 
 def completions(run: RunResult) -> CheckOutcome:
     """Finished requests = completions of all steps."""
     finished = int(is_finished(run.requests).sum())
-    by_steps = int(run.steps["num_finished"].sum())
+    by_steps = _sum(run.steps, "num_finished")
     return compare("completions", finished, by_steps, _SIDES)
 
 
 def first_tokens(run: RunResult) -> CheckOutcome:
     """Requests with a first token = first tokens of all steps: none is stamped twice."""
     started = int((~np.isnan(run.requests["first_token_s"])).sum())
-    by_steps = int(run.steps["num_first_tokens"].sum())
+    by_steps = _sum(run.steps, "num_first_tokens")
     return compare("first tokens", started, by_steps, _SIDES)
 
 
@@ -103,7 +104,7 @@ def _scheduled_total(run: RunResult, name: str, requests: int, column: str) -> C
     A run that was stopped, or cut by `until_s`, has scheduled steps that have no row, since their
     results never came: its requests may be ahead of its rows, by no more than such steps can hold.
     """
-    steps = int(run.steps[column].sum())
+    steps = _sum(run.steps, column)
     outcome = compare(name, requests, steps, _SIDES)
     in_flight = requests - steps
     # Tokens under way are taken back at `until_s`; prefix hits and preemptions are not.
@@ -114,6 +115,10 @@ def _scheduled_total(run: RunResult, name: str, requests: int, column: str) -> C
     ok = column != "num_tokens" or in_flight <= limit
     detail = f"{outcome.detail}, {in_flight:,} in the steps under way when the run was stopped"
     return CheckOutcome(name, ok, detail)
+
+
+def _sum(rows: Columns, column: str) -> int:
+    return sum(int(piece[column].sum()) for piece in pieces(rows, (column,)))
 
 
 def _rejected_tokens(requests: Columns) -> npt.NDArray[np.int64]:

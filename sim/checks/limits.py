@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sim.checks.outcome import CheckOutcome, none_bad
+from sim.checks.outcome import CheckOutcome, Tally
+from sim.rows import pieces
 from sim.run_result import RunResult
 
 
@@ -25,12 +26,14 @@ def tokens_within_budget(run: RunResult) -> CheckOutcome:
 
 
 def _at_most(run: RunResult, name: str, column: str, limits: list[int]) -> CheckOutcome:
-    steps = run.steps
-    limit = np.array(limits, dtype=np.int64)[steps["replica"]]
-    bad = (steps[column] > limit) | (steps[column] < 0)
-    shown = {**steps, "limit": limit}
-    outcome = none_bad(name, shown, bad, "steps", ("replica", "step", column, "limit"))
-    if not outcome.ok or not len(limit):
-        return outcome
-    peak = int(np.argmax(steps[column] / limit))
-    return CheckOutcome(name, True, f"peak {steps[column][peak]:,}, limit {limit[peak]:,}")
+    tally = Tally(name, "steps", ("replica", "step", column, "limit"))
+    peak_share, peak = -1.0, ""
+    for piece in pieces(run.steps, ("replica", "step", column)):
+        limit = np.array(limits, dtype=np.int64)[piece["replica"]]
+        tally.add({**piece, "limit": limit}, (piece[column] > limit) | (piece[column] < 0))
+        most = int(np.argmax(piece[column] / limit))
+        share = float(piece[column][most] / limit[most])
+        if share > peak_share:
+            peak_share, peak = share, f"peak {piece[column][most]:,}, limit {limit[most]:,}"
+    outcome = tally.outcome()
+    return CheckOutcome(name, True, peak) if outcome.ok and peak else outcome

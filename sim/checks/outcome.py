@@ -33,15 +33,43 @@ def is_close(left: float, right: float) -> bool:
     return abs(left - right) <= RELATIVE_ERROR * max(1.0, abs(left), abs(right))
 
 
+class Tally:
+    """Counts bad rows of a table that is walked over in pieces, and shows the first one's columns.
+
+    `name` is the check's, `what` the rows' in words.
+    """
+
+    def __init__(self, name: str, what: str, columns: tuple[str, ...]) -> None:
+        self._name = name
+        self._what = what
+        self._columns = columns
+        self._num_rows = 0
+        self._num_bad = 0
+        self._first = ""
+
+    def add(self, rows: Columns, bad: npt.NDArray[Any]) -> None:
+        """Take in some rows, and which of them are bad."""
+        where = np.flatnonzero(bad)
+        if len(where) and not self._num_bad:
+            self._first = ", ".join(f"{c}={_cell(rows[c][where[0]])}" for c in self._columns)
+        self._num_rows += len(bad)
+        self._num_bad += len(where)
+
+    def outcome(self) -> CheckOutcome:
+        """Holds if no row was bad."""
+        if not self._num_bad:
+            return CheckOutcome(self._name, True, f"{self._num_rows:,} {self._what}, none off")
+        share = f"{self._num_bad:,} of {self._num_rows:,} {self._what} off"
+        return CheckOutcome(self._name, False, f"{share}; first: {self._first}")
+
+
 def none_bad(
     name: str, rows: Columns, bad: npt.NDArray[Any], what: str, columns: tuple[str, ...]
 ) -> CheckOutcome:
     """Holds if no row is bad; else the detail shows the first bad row's columns."""
-    where = np.flatnonzero(bad)
-    if not len(where):
-        return CheckOutcome(name, True, f"{len(bad):,} {what}, none off")
-    first = ", ".join(f"{c}={_cell(rows[c][where[0]])}" for c in columns)
-    return CheckOutcome(name, False, f"{len(where):,} of {len(bad):,} {what} off; first: {first}")
+    tally = Tally(name, what, columns)
+    tally.add(rows, bad)
+    return tally.outcome()
 
 
 def _figure(value: float) -> str:

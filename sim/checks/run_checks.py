@@ -9,7 +9,7 @@ from sim.checks import conservation, limits, littles_law, times, token_gaps
 from sim.checks.outcome import CheckOutcome
 from sim.errors import ResultError
 from sim.metrics import LATENCY_COLUMNS, has_split, latency_columns, summarise
-from sim.parquet import read_rows
+from sim.parquet import iterate_rows
 from sim.result import REQUESTS, load, read_summary
 from sim.run_result import RunResult
 
@@ -65,7 +65,7 @@ def check_dir(folder: Path | str) -> list[CheckOutcome]:
     """
     run = load(folder)
     summary = _outcome(_SUMMARY_FOLLOWS, lambda run: _summary_follows(run, folder), run)
-    return [*check_run(run), summary, _latencies_follow(run, folder)]
+    return [*check_run(run), summary, _latencies_follow(folder)]
 
 
 def _outcome(name: str, check: Check, run: RunResult) -> CheckOutcome:
@@ -91,16 +91,14 @@ def _summary_follows(run: RunResult, folder: Path | str) -> CheckOutcome:
     return CheckOutcome(_SUMMARY_FOLLOWS, not off, detail)
 
 
-def _latencies_follow(run: RunResult, folder: Path | str) -> CheckOutcome:
+def _latencies_follow(folder: Path | str) -> CheckOutcome:
     """The saved latencies of each request = those from its saved times."""
-    saved, computed = read_rows(Path(folder) / REQUESTS), latency_columns(run.requests)
-    off = [
-        name
-        for name in LATENCY_COLUMNS
-        if name not in saved
-        or saved[name].dtype.kind != "f"
-        or not np.array_equal(saved[name], computed[name], equal_nan=True)
-    ]
+    off: dict[str, None] = {}
+    for rows in iterate_rows(Path(folder) / REQUESTS):
+        for name, computed in latency_columns(rows).items():
+            saved = rows.get(name, np.empty(0, object))
+            if saved.dtype.kind != "f" or not np.array_equal(saved, computed, equal_nan=True):
+                off[name] = None
     detail = f"off: {', '.join(off)}" if off else f"{len(LATENCY_COLUMNS)} columns, none off"
     return CheckOutcome("latencies of requests follow from their times", not off, detail)
 

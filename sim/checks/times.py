@@ -1,10 +1,13 @@
 """Time runs forward: within each request, within each step, and from step to step."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sim.checks.outcome import RELATIVE_ERROR, CheckOutcome, none_bad
+from sim.checks.outcome import RELATIVE_ERROR, CheckOutcome, Tally, none_bad
+from sim.rows import pieces
 from sim.run_result import RunResult
 from sim.time_split import Cause
 
@@ -41,17 +44,40 @@ def times_fit_state(run: RunResult) -> CheckOutcome:
 
 
 def step_times(run: RunResult) -> CheckOutcome:
-    """Each step ends no sooner than it begins, and no sooner than the step before it.
+    """Each step ends no sooner than it begins, and no sooner than the row before it.
 
-    On a synchronous replica no step begins before the one before it has ended.
+    On a replica, steps are numbered from 0, and on a synchronous one no step begins before the one
+    before it has ended.
     """
-    s = run.steps
-    order = np.lexsort((s["step"], s["replica"]))
-    bad = ~(s["start_s"] <= s["end_s"])
-    before, after = order[:-1], order[1:]
-    same = s["replica"][before] == s["replica"][after]
-    synchronous = np.array([replica.synchronous for replica in run.info.replicas], dtype=np.bool_)
-    floor = np.where(synchronous[s["replica"][before]], s["start_s"][after], s["end_s"][after])
-    bad[after] |= same & ~(s["end_s"][before] <= floor)
     columns = ("replica", "step", "start_s", "end_s")
-    return none_bad("steps in order, none over another", s, bad, "steps", columns)
+    tally = Tally("steps in order, none over another", "steps", columns)
+    last_end_s, last = -np.inf, _LastSteps(len(run.info.replicas))
+    for piece in pieces(run.steps, columns):
+        bad = ~(piece["start_s"] <= piece["end_s"])
+        bad |= ~(np.concatenate([[last_end_s], piece["end_s"][:-1]]) <= piece["end_s"])
+        last_end_s = float(piece["end_s"][-1])
+        for replica in np.unique(piece["replica"]).tolist():
+            mine = np.flatnonzero(piece["replica"] == replica)
+            step, end_s = last.before(replica, piece["step"][mine], piece["end_s"][mine])
+            bad[mine] |= piece["step"][mine] != step + 1
+            if run.info.replicas[replica].synchronous:
+                bad[mine] |= ~(end_s <= piece["start_s"][mine])
+        tally.add(piece, bad)
+    return tally.outcome()
+
+
+class _LastSteps:
+    """The last step of each replica, from one piece of the rows to the next."""
+
+    def __init__(self, num_replicas: int) -> None:
+        self._step = np.full(num_replicas, -1)
+        self._end_s = np.full(num_replicas, -np.inf)
+
+    def before(
+        self, replica: int, step: npt.NDArray[Any], end_s: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Number and end of the step before each of these on their replica."""
+        steps_before = np.concatenate([[self._step[replica]], step[:-1]])
+        ends_before_s = np.concatenate([[self._end_s[replica]], end_s[:-1]])
+        self._step[replica], self._end_s[replica] = step[-1], end_s[-1]
+        return steps_before, ends_before_s

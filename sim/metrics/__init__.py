@@ -1,7 +1,15 @@
 """Metrics of a run: pure functions of its rows, named and defined as in vLLM and aiperf."""
 
 from sim.metrics.glossary import GLOSSARY, meaning
-from sim.metrics.itl import GapPool, GapSample, finished_gaps, gap_pool, pooled_gaps, step_period_s
+from sim.metrics.itl import (
+    GapPool,
+    GapSample,
+    every_gap,
+    finished_gaps,
+    gap_pool,
+    pooled_gaps,
+    step_period_s,
+)
 from sim.metrics.latency import (
     LATENCY_COLUMNS,
     e2e_s,
@@ -36,6 +44,7 @@ __all__ = [
     "Window",
     "completion_span",
     "e2e_s",
+    "every_gap",
     "finished_gaps",
     "finished_values",
     "gap_pool",

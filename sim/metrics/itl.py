@@ -80,6 +80,14 @@ class GapPool:
         gaps, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return GapSample(gaps, counts)
 
+    def total_s(self) -> float:
+        """Sum of all gaps, seconds."""
+        return sum(float((gap_s * count).sum()) for gap_s, count in self.parts())
+
+    def total_count(self) -> int:
+        """How many gaps there are."""
+        return sum(int(count.sum()) for _, count in self.parts())
+
     def stats(self) -> Stats:
         """The record of `stats_of`, without holding the sample."""
         return stats_of_parts(self.parts)
@@ -90,11 +98,16 @@ def gap_pool(requests: Columns, steps: Columns, gaps: Columns) -> GapPool:
     finished = is_finished(requests)
     is_other = (np.asarray(requests["num_output_tokens"]) > 1) & ~finished
     if not np.any(is_other):
-        return GapPool(steps, np.asarray(gaps["gap_s"], dtype=np.float64))
+        return every_gap(steps, gaps)
     of_others = ~np.isin(gaps["request_id"], requests["request_id"][finished])
     irregular_s = np.asarray(gaps["gap_s"], dtype=np.float64)[~of_others]
     theirs = {name: column[of_others] for name, column in gaps.items()}
     return GapPool(steps, irregular_s, stretches_of(requests, is_other, steps, theirs))
+
+
+def every_gap(steps: Columns, gaps: Columns) -> GapPool:
+    """Every gap of every request, whatever became of it."""
+    return GapPool(steps, np.asarray(gaps["gap_s"], dtype=np.float64))
 
 
 def finished_gaps(requests: Columns, steps: Columns, gaps: Columns) -> GapSample:
@@ -104,7 +117,7 @@ def finished_gaps(requests: Columns, steps: Columns, gaps: Columns) -> GapSample
 
 def pooled_gaps(steps: Columns, gaps: Columns) -> GapSample:
     """Every gap of every request, whatever became of it, as one sample in memory."""
-    return GapPool(steps, np.asarray(gaps["gap_s"], dtype=np.float64)).sample()
+    return every_gap(steps, gaps).sample()
 
 
 def step_period_s(steps: Columns) -> FloatArray:
