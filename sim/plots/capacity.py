@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.metrics.units import TimeUnit, metric_words, time_unit
+from sim.metrics.units import TimeUnit, axis_unit, metric_words
 from sim.plots.style import (
     BLUE,
     FAINT,
@@ -91,7 +91,8 @@ def capacity_figure(
     axes = figure.subplots(len(limits), 1, sharex=True, squeeze=False)[:, 0]
     x_key = "arrival_rate_per_s" if kind == "rate" else "value"
     for ax, (metric, limit) in zip(axes, limits, strict=True):
-        unit = time_unit(limit) if metric.endswith("_s") else None
+        known = [row[metric] for row in probes if row.get(metric) is not None]
+        unit = axis_unit(np.array([limit, *known])) if metric.endswith("_s") else None
         plot_probes(ax, probes, answers, metric, limit=limit, x_key=x_key, unit=unit)
     axes[-1].set_xlabel("requests / s" if kind == "rate" else "replicas")
     handles, labels = axes[0].get_legend_handles_labels()

@@ -94,7 +94,7 @@ def test_the_figure_has_four_panels_units_and_measured_points(lines, tmp_path):
     measured = read_measured("output_tokens_per_s_per_gpu,ttft_p50_s\n150,0.05\n", "m.csv")
     figure = curve_figure(lines, ttft_limit_s=0.5, measured=measured, notes=["a cost model"])
     labels = [ax.get_ylabel() for ax in figure.axes[:4]]
-    assert labels == ["TTFT mean (s)", "TTFT p50 (s)", "TTFT p99 (s)", "TPOT mean (ms)"]
+    assert labels == ["TTFT mean (ms)", "TTFT p50 (ms)", "TTFT p99 (ms)", "TPOT mean (ms)"]
     assert "a cost model" in figure.get_supxlabel()
     crosses = [[line for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes[:4]]
     assert [len(found) for found in crosses] == [0, 1, 0, 0]
