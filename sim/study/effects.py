@@ -1,8 +1,9 @@
 """What changed from A to B: one effect a metric, with an interval and a verdict in words.
 
 With several seeds the observation is a seed's difference, and the interval is Student's (paired
-t); a bootstrap over the seeds stands beside it. With one seed it is a block bootstrap over the
-requests in order of arrival, blocks kept together since neighbours in a queue are not independent.
+t); a bootstrap over the seeds stands beside it. With one seed it is of blocks of the requests in
+order of arrival, since neighbours in a queue are not independent: block means for a mean, a block
+bootstrap for a percentile.
 Positive metrics are compared by the logarithm of their ratio, so that halving and doubling are
 alike; others by their difference.
 """
@@ -20,6 +21,7 @@ from sim.study.intervals import (
     block_indices,
     block_length,
     bootstrap_interval,
+    mean_error,
     t_factor,
     t_interval,
     values_needed,
@@ -32,6 +34,7 @@ Verdict = Literal["lower", "higher", "no difference shown", "no interval"]
 
 RESAMPLES = 600
 _FEWEST_INDEPENDENT = 10
+_FEWEST = 20
 
 
 class Change(NamedTuple):
@@ -182,7 +185,7 @@ def compare_metric(
     else:
         change = Change(float(differences[0]), is_relative, confidence)
         interval = _one_run(metric, pairs[0], masks[0], change, rng)
-        bootstrap, needed, method = None, None, "block bootstrap over the requests of one run"
+        bootstrap, needed, method = None, None, "blocks of the requests of one run"
     return Effect(
         metric,
         group,
@@ -200,24 +203,54 @@ def compare_metric(
 def _one_run(
     metric: Metric, pair: Pair, rows: Mask | None, change: Change, rng: np.random.Generator
 ) -> Interval:
-    """The interval of one run; infinite if its requests say too little.
-
-    The bootstrap's standard error with Student's factor for the pieces of the run that are
-    independent of each other: its blocks, or for a percentile those that reach beyond it.
-    """
-    blocks = block_bootstrap(metric, pair, rows, change.is_relative, rng)
-    reach = math.inf
-    if blocks is not None and blocks.num_independent >= _FEWEST_INDEPENDENT:
-        spread = float(blocks.changes.std(ddof=1))
-        if spread == 0:
-            reach = 0.0
-        else:
-            free = blocks.num_independent - 1
-            student = t_factor(change.confidence, free)
-            reach = student * spread * math.sqrt(blocks.num_independent / free)
+    """The interval of one run; infinite if its requests say too little."""
+    values = _paired_values(metric, pair, rows)
+    if values is None:
+        reach = math.inf
+    elif metric.percent is None:
+        reach = _mean_reach(*values, change)
+    else:
+        reach = _percentile_reach(*values, metric.percent, change, rng)
     return Interval(
         change.estimate, change.estimate - reach, change.estimate + reach, change.confidence
     )
+
+
+def _paired_values(
+    metric: Metric, pair: Pair, rows: Mask | None
+) -> tuple[FloatArray, FloatArray] | None:
+    """The column of the requests that have it in both runs; None of a scalar, or of too few."""
+    if not metric.column:
+        return None
+    a, b = metric.values(pair.a, rows), metric.values(pair.b, rows)
+    both = ~np.isnan(a) & ~np.isnan(b)
+    return (a[both], b[both]) if both.sum() >= _FEWEST else None
+
+
+def _mean_reach(a: FloatArray, b: FloatArray, change: Change) -> float:
+    """Half the interval of a mean's change: of each request's part in it, by its blocks."""
+    parts = b / b.mean() - a / a.mean() if change.is_relative else b - a
+    found = mean_error(parts)
+    if found.error == 0:
+        return 0.0
+    if not found.is_reliable:
+        return math.inf
+    return t_factor(change.confidence, found.degrees_of_freedom) * found.error
+
+
+def _percentile_reach(
+    a: FloatArray, b: FloatArray, percent: float, change: Change, rng: np.random.Generator
+) -> float:
+    """The bootstrap's standard error with Student's factor for the blocks that reach beyond it."""
+    blocks = block_bootstrap(a, b, percent, change.is_relative, rng)
+    if blocks.num_independent < _FEWEST_INDEPENDENT:
+        return math.inf
+    spread = float(blocks.changes.std(ddof=1))
+    if spread == 0:
+        return 0.0
+    free = blocks.num_independent - 1
+    student = t_factor(change.confidence, free)
+    return student * spread * math.sqrt(blocks.num_independent / free)
 
 
 class Blocks(NamedTuple):
@@ -228,39 +261,24 @@ class Blocks(NamedTuple):
 
 
 def block_bootstrap(
-    metric: Metric, pair: Pair, rows: Mask | None, is_relative: bool, rng: np.random.Generator
-) -> Blocks | None:
-    """Resample the same blocks of consecutive requests from both runs; None for a scalar."""
-    if not metric.column:
-        return None
-    a, b = metric.values(pair.a, rows), metric.values(pair.b, rows)
-    both = ~np.isnan(a) & ~np.isnan(b)
-    a, b = a[both], b[both]
-    if len(a) < _FEWEST_INDEPENDENT:
-        return None
+    a: FloatArray, b: FloatArray, percent: float, is_relative: bool, rng: np.random.Generator
+) -> Blocks:
+    """Resample the same blocks of consecutive requests from both runs."""
     length = max(block_length(a), block_length(b))
-    independent = min(_num_independent(values, length, metric.percent) for values in (a, b))
+    independent = min(_num_independent(values, length, percent) for values in (a, b))
     change = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, 100):
         index = block_indices(len(a), length, 100, rng)
-        x, y = _statistic(a[index], metric.percent), _statistic(b[index], metric.percent)
+        x, y = (np.percentile(values[index], percent, axis=1) for values in (a, b))
         change[start : start + 100] = np.log(y / x) if is_relative else y - x
     return Blocks(change, independent)
 
 
-def _num_independent(values: FloatArray, length: int, percent: float | None) -> int:
-    """Blocks of the run; for a percentile, on its rarer side, those that have a value there."""
-    if percent is None:
-        return len(values) // length
+def _num_independent(values: FloatArray, length: int, percent: float) -> int:
+    """Blocks that have a value beyond the percentile, on its rarer side."""
     threshold = np.percentile(values, percent)
     beyond = values > threshold if percent >= 50 else values < threshold
     return len(np.unique(np.flatnonzero(beyond) // length))
-
-
-def _statistic(values: FloatArray, percent: float | None) -> FloatArray:
-    if percent is None:
-        return np.asarray(values.mean(axis=1))
-    return np.asarray(np.percentile(values, percent, axis=1))
 
 
 def _seed_bootstrap(

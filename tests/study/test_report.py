@@ -66,7 +66,7 @@ def test_a_run_s_page_has_figures_plots_and_warnings(run_report):
     text = run_report.read_text()
     assert "Not calibrated" in text
     assert text.count("data:image/png;base64,") == 4
-    for words in ("TTFT", "batch means", "Slowest requests", "config.yaml", "Throughput"):
+    for words in ("TTFT", "block means", "Slowest requests", "config.yaml", "Throughput"):
         assert words in text
     summary = json.loads((run_report.parent / "summary.json").read_text())
     assert repr(summary["latency"]["ttft_s"]["p99"]) in text
