@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibration import CalibrationError
 from sim.cli.app import run_app
 from sim.errors import StudyError
 from sim.run_result import Slo
@@ -169,7 +170,8 @@ def test_limits_are_read_and_count_their_requests():
 def test_prices_and_power_are_of_the_named_gpu():
     assert parse_prices(["h100=2.5"]) == {"h100-sxm-80gb": 2.5}
     assert watts("h100-sxm-80gb", 3) == 2100
-    assert watts("something else", 1) is None
+    with pytest.raises(CalibrationError, match="something else"):
+        watts("something else", 1)
 
 
 def test_the_front_has_no_point_that_another_beats():
