@@ -21,6 +21,9 @@ _LIVES_TO_WARM_UP = 4
 """A run's steady window begins after a quarter of its arrivals: after one life, if there are four.
 """
 
+_NOTABLE_EXCESS = 1.02
+"""Arrivals over what full replicas serve from which a run is overloaded, as for a backlog."""
+
 _WAITING_SHARE = 0.98
 """Of the time of a stretch in which requests must wait; the queue may be empty for a moment."""
 
@@ -41,13 +44,15 @@ class FullLoad:
 class LastingRates(NamedTuple):
     """Rates, the part of the run that they are of, and why the run is too short for them.
 
-    `too_short` is empty if it is not; the rates of such a run are None or too low.
+    `is_saturated`: more arrives than is served. `too_short` is empty if the run is long enough;
+    else the rates are None or too low.
     """
 
     requests_per_s: float | None
     output_tokens_per_s: float | None
     part: str
     too_short: str
+    is_saturated: bool
 
 
 def full_load(
@@ -72,33 +77,40 @@ def full_load(
     )
 
 
-def lasting_rates(
-    run: RunResult, is_saturated: bool, is_open: bool, steady: Mapping[str, Any]
-) -> LastingRates:
+def lasting_rates(run: RunResult, is_growing: bool, steady: Mapping[str, Any]) -> LastingRates:
     """Requests and output tokens a second that would last if the run went on for ever.
 
-    Overloaded: those at full load. Else those of the steady window, `steady`, unless the arrivals
-    of an open load last less than four mean E2Es, so that the window has part of the filling.
+    Saturated (the backlog is growing, or more arrives than full replicas serve): those at full
+    load. Else those of the steady window, `steady`, unless the arrivals of an open load last less
+    than four mean E2Es, so that the window has part of the filling.
     """
-    requests = run.requests
-    if is_saturated:
-        full = full_load(requests, run.steps, run.info.replicas)
-        if full is not None:
-            return LastingRates(full.requests_per_s, full.output_tokens_per_s, "full load", "")
+    requests, is_open = run.requests, run.info.load == "open"
+    span_s = float(requests["arrival_s"].max() - requests["arrival_s"].min())
+    full = full_load(requests, run.steps, run.info.replicas) if is_growing or is_open else None
+    if full is not None and (is_growing or _exceeds(len(requests["state"]) - 1, span_s, full)):
+        return LastingRates(full.requests_per_s, full.output_tokens_per_s, "full load", "", True)
+    if is_growing:
         needed = 4 * int(run.steps["num_running"].max()) * len(run.info.replicas)
         reason = f"overloaded, but never full for long enough; about {needed:,} requests are needed"
-        return LastingRates(None, None, "", reason)
+        return LastingRates(None, None, "", reason, True)
     rates = (steady.get("requests_per_s"), steady.get("output_tokens_per_s"))
-    span_s = float(requests["arrival_s"].max() - requests["arrival_s"].min())
+    reason = _too_short(requests, span_s) if is_open else ""
+    return LastingRates(*rates, "steady window", reason, False)
+
+
+def _exceeds(num_arrivals: int, span_s: float, full: FullLoad) -> bool:
+    return num_arrivals > _NOTABLE_EXCESS * full.requests_per_s * span_s
+
+
+def _too_short(requests: Columns, span_s: float) -> str:
     whole_s = finished_values(requests, e2e_s(requests))
-    lives_s = _LIVES_TO_WARM_UP * (float(whole_s.mean()) if len(whole_s) else 0.0)
-    if is_open and span_s < lives_s:
-        reason = (
-            f"arrivals last {span_s:.3g} s, less than {_LIVES_TO_WARM_UP} times the mean E2E of "
-            f"{lives_s / _LIVES_TO_WARM_UP:.3g} s"
-        )
-        return LastingRates(*rates, "steady window", reason)
-    return LastingRates(*rates, "steady window", "")
+    mean_s = float(whole_s.mean()) if len(whole_s) else 0.0
+    if span_s >= _LIVES_TO_WARM_UP * mean_s:
+        return ""
+    return (
+        f"arrivals last {span_s:.3g} s, less than {_LIVES_TO_WARM_UP} times the mean E2E of "
+        f"{mean_s:.3g} s"
+    )
 
 
 def _full_replica(steps: Columns, replica: int, service_s: float) -> tuple[Window, float] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sim.config import OpenLoad, ResolvedStudy
+from sim.config import ResolvedStudy
 from sim.metrics import (
     LATENCY_COLUMNS,
     finished_values,
@@ -37,8 +37,7 @@ def result_row(study: ResolvedStudy, result: RunResult, trim: TrimSection | None
     row |= _load(study, result.requests)
     judged = steadiness(result.requests, window)
     row["load.drift_share"] = judged.backlog and judged.backlog.drift_share
-    row["load.is_saturated"] = bool(judged.backlog and judged.backlog.is_growing)
-    row |= _rates(study, result, row["load.is_saturated"], summary)
+    row |= _rates(study, result, bool(judged.backlog and judged.backlog.is_growing), summary)
     row["steady.is_steady"] = judged.is_steady
     row["steady.reason"] = "; ".join(judged.reasons)
     return row | _limits(result, summary) | _origin(result)
@@ -55,13 +54,14 @@ def _latencies(requests: Columns) -> dict[str, Any]:
 
 
 def _rates(
-    study: ResolvedStudy, result: RunResult, is_saturated: bool, summary: Mapping[str, Any]
+    study: ResolvedStudy, result: RunResult, is_growing: bool, summary: Mapping[str, Any]
 ) -> Row:
     """Lasting rates a GPU; of the whole run where it has no steady window."""
     gpus = study.num_replicas * study.engine.tensor_parallel_size
     steady = summary["steady_window"] or summary["throughput"]
-    rates = lasting_rates(result, is_saturated, isinstance(study.load, OpenLoad), steady)
+    rates = lasting_rates(result, is_growing, steady)
     return {
+        "load.is_saturated": rates.is_saturated,
         "gpus": gpus,
         "per_gpu.requests_per_s": _share(rates.requests_per_s, gpus),
         "per_gpu.output_tokens_per_s": _share(rates.output_tokens_per_s, gpus),
