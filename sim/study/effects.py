@@ -11,38 +11,23 @@ alike; others by their difference.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.study.intervals import (
     Interval,
-    block_indices,
-    block_length,
     bootstrap_interval,
-    mean_error,
-    t_factor,
     t_interval,
     values_needed,
 )
+from sim.study.one_run import RESAMPLES, Change, one_run_interval
 from sim.study.paired import Arm, Pair
 
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Verdict = Literal["lower", "higher", "no difference shown", "no interval"]
-
-RESAMPLES = 600
-_FEWEST_INDEPENDENT = 10
-_FEWEST = 20
-
-
-class Change(NamedTuple):
-    """The change in one pair: of the logarithm if `is_relative`."""
-
-    estimate: float
-    is_relative: bool
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,9 @@ class Metric:
         return float(values.mean() if self.percent is None else np.percentile(values, self.percent))
 
     def values(self, arm: Arm, rows: Mask | None = None) -> FloatArray:
-        """The column that the figure is a statistic of."""
+        """The column that the figure is a statistic of; empty for a scalar."""
+        if not self.column:
+            return np.empty(0)
         if self.column == "good":
             column = np.full(0, np.nan) if arm.good is None else arm.good.astype(np.float64)
         else:
@@ -184,7 +171,13 @@ def compare_metric(
         needed = values_needed(differences, wanted, confidence) if wanted else None
     else:
         change = Change(float(differences[0]), is_relative, confidence)
-        interval = _one_run(metric, pairs[0], masks[0], change, rng)
+        interval = one_run_interval(
+            metric.values(pairs[0].a, masks[0]),
+            metric.values(pairs[0].b, masks[0]),
+            metric.percent,
+            change,
+            rng,
+        )
         bootstrap, needed, method = None, None, "blocks of the requests of one run"
     return Effect(
         metric,
@@ -198,87 +191,6 @@ def compare_metric(
         is_identical,
         needed,
     )
-
-
-def _one_run(
-    metric: Metric, pair: Pair, rows: Mask | None, change: Change, rng: np.random.Generator
-) -> Interval:
-    """The interval of one run; infinite if its requests say too little."""
-    values = _paired_values(metric, pair, rows)
-    if values is None:
-        reach = math.inf
-    elif metric.percent is None:
-        reach = _mean_reach(*values, change)
-    else:
-        reach = _percentile_reach(*values, metric.percent, change, rng)
-    return Interval(
-        change.estimate, change.estimate - reach, change.estimate + reach, change.confidence
-    )
-
-
-def _paired_values(
-    metric: Metric, pair: Pair, rows: Mask | None
-) -> tuple[FloatArray, FloatArray] | None:
-    """The column of the requests that have it in both runs; None of a scalar, or of too few."""
-    if not metric.column:
-        return None
-    a, b = metric.values(pair.a, rows), metric.values(pair.b, rows)
-    both = ~np.isnan(a) & ~np.isnan(b)
-    return (a[both], b[both]) if both.sum() >= _FEWEST else None
-
-
-def _mean_reach(a: FloatArray, b: FloatArray, change: Change) -> float:
-    """Half the interval of a mean's change: of each request's part in it, by its blocks."""
-    parts = b / b.mean() - a / a.mean() if change.is_relative else b - a
-    found = mean_error(parts)
-    if found.error == 0:
-        return 0.0
-    if not found.is_reliable:
-        return math.inf
-    return t_factor(change.confidence, found.degrees_of_freedom) * found.error
-
-
-def _percentile_reach(
-    a: FloatArray, b: FloatArray, percent: float, change: Change, rng: np.random.Generator
-) -> float:
-    """The bootstrap's standard error with Student's factor for the blocks that reach beyond it."""
-    blocks = block_bootstrap(a, b, percent, change.is_relative, rng)
-    if blocks.num_independent < _FEWEST_INDEPENDENT:
-        return math.inf
-    spread = float(blocks.changes.std(ddof=1))
-    if spread == 0:
-        return 0.0
-    free = blocks.num_independent - 1
-    student = t_factor(change.confidence, free)
-    return student * spread * math.sqrt(blocks.num_independent / free)
-
-
-class Blocks(NamedTuple):
-    """Resampled changes, and how many independent pieces the run has for this metric."""
-
-    changes: FloatArray
-    num_independent: int
-
-
-def block_bootstrap(
-    a: FloatArray, b: FloatArray, percent: float, is_relative: bool, rng: np.random.Generator
-) -> Blocks:
-    """Resample the same blocks of consecutive requests from both runs."""
-    length = max(block_length(a), block_length(b))
-    independent = min(_num_independent(values, length, percent) for values in (a, b))
-    change = np.empty(RESAMPLES)
-    for start in range(0, RESAMPLES, 100):
-        index = block_indices(len(a), length, 100, rng)
-        x, y = (np.percentile(values[index], percent, axis=1) for values in (a, b))
-        change[start : start + 100] = np.log(y / x) if is_relative else y - x
-    return Blocks(change, independent)
-
-
-def _num_independent(values: FloatArray, length: int, percent: float) -> int:
-    """Blocks that have a value beyond the percentile, on its rarer side."""
-    threshold = np.percentile(values, percent)
-    beyond = values > threshold if percent >= 50 else values < threshold
-    return len(np.unique(np.flatnonzero(beyond) // length))
 
 
 def _seed_bootstrap(
