@@ -43,7 +43,7 @@ def profile_uncertainty(profile: Profile) -> ProfileUncertainty:
     """
     fit = profile.fit
     names = ("dense", "dense_shapes", "prefill_attention", "decode_attention")
-    if not any(name in fit for name in names):
+    if not any(_num_points(fit, name) for name in names):
         raise CalibrationError(
             f"{profile.path}: its fit section has no errors, so there is nothing to make intervals"
             " from; measure it again with `headway calibrate`"
@@ -67,6 +67,12 @@ def profile_ensemble(
     sigmas = [sigma.dense, sigma.prefill_attention, sigma.decode_attention, sigma.step]
     draws = np.exp(rng.normal(0.0, sigmas, (num_members, len(sigmas))))
     return [ProfileCost(_scaled(profile, *map(float, factors))) for factors in draws]
+
+
+def _num_points(fit: dict[str, Any], name: str) -> int:
+    """How many points an error was taken from; an entry that does not say so counts."""
+    entry = fit.get(name)
+    return int(entry.get("num_points", 1)) if isinstance(entry, dict) else 0
 
 
 def _sigma(fit: dict[str, Any], *names: str) -> float:

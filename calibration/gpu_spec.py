@@ -21,6 +21,7 @@ class GpuSpec:
         memory_bytes_per_s: bandwidth of device memory.
         link: what joins it to its peers.
         link_bytes_per_s: bandwidth of that link, one direction.
+        board_watts: maximum power of the board, without host and cooling; None if unknown.
         source: the document the figures are from.
         fp4_flops: dense 4-bit operations a second, None where the GPU has none.
     """
@@ -35,6 +36,7 @@ class GpuSpec:
     link_bytes_per_s: float
     source: str
     fp4_flops: float | None = None
+    board_watts: int | None = None
 
 
 def gpu_names() -> list[str]:
@@ -63,6 +65,7 @@ def load_gpu(name: str) -> GpuSpec:
         memory_bytes_per_s=entry["memory_bytes_per_s"],
         link=entry["link"],
         link_bytes_per_s=entry["link_bytes_per_s"],
+        board_watts=entry["board_watts"],
         source=entry["source"],
         fp4_flops=entry.get("fp4_flops"),
     )

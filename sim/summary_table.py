@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.metrics.units import time_unit
 from sim.time_split import MEANINGS, Cause
 
 if TYPE_CHECKING:
@@ -67,14 +68,9 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
 
 
 def _latency_cells(stats: Mapping[str, Any]) -> list[str]:
-    unit, scale = _time_unit(stats["p50"])
+    unit, scale = time_unit(stats["p50"])
     values = [_ABSENT if stats[c] is None else _three(stats[c] * scale) for c in _COLUMNS]
     return [unit, *values, _whole(stats["count"])]
-
-
-def _time_unit(typical_s: float | None) -> tuple[str, float]:
-    """Milliseconds for a row whose median is below a second, seconds for others."""
-    return ("ms", 1e3) if typical_s is not None and typical_s < 1 else ("s", 1.0)
 
 
 def _facts_table(sections: Iterable[tuple[str, list[Row]]]) -> "Table":
@@ -259,7 +255,7 @@ def _cost_rows(cost: Mapping[str, Any]) -> list[Row]:
 
 
 def _duration(seconds: float | None) -> str:
-    unit, scale = _time_unit(seconds)
+    unit, scale = time_unit(seconds)
     return _ABSENT if seconds is None else f"{_three(seconds * scale)} {unit}"
 
 

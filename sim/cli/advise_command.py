@@ -12,6 +12,7 @@ from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge,
 from sim.config.messages import nearest
 from sim.errors import StudyError
 from sim.metrics import PERCENTILES
+from sim.metrics.units import axis_unit, metric_words, time_unit
 from sim.study.advise import Advice, Front, advise
 from sim.study.gpu_costs import parse_prices
 from sim.study.plan import Plan, require_grid
@@ -46,7 +47,8 @@ def advise_on(
         return EXIT_FAILED
     unit = "dollars" if price_of else "GPU hours"
     _write(plan, advices, folder, latency, unit)
-    _draw(front, folder, f"{unit} / 1M output tokens", latency)
+    cost = sorted({str(row["run.cost"]) for row in result.rows if row.get("run.cost")})
+    _draw(front, folder, f"{unit} / 1M output tokens", latency, cost)
     typer.echo(f"studies to run: {folder / 'advice'}; figure: {folder / 'pareto.png'}")
     return 0
 
@@ -60,26 +62,31 @@ def _write(plan: Plan, advices: Sequence[Advice], folder: Path, latency: str, un
         path = folder / "advice" / f"{name}.yaml"
         run_folder.write_config(path, {**advice.values, "name": name})
         typer.echo(f"{number}. {advice.label}")
+        time = time_unit(advice.latency_s)
         typer.echo(
-            f"   {latency} {advice.latency_s:.3g}, {advice.cost:.3g} {unit} a million output tokens"
+            f"   {metric_words(latency)} {advice.latency_s * time.scale:.3g} {time.name}, "
+            f"{advice.cost:.3g} {unit} a million output tokens"
         )
         typer.echo(f"   why: {advice.why}")
         typer.echo(f"   limited by {advice.limit}")
 
 
-def _draw(front: Front, folder: Path, cost_name: str, latency: str) -> None:
+def _draw(front: Front, folder: Path, cost_name: str, latency: str, notes: Sequence[str]) -> None:
     from sim.plots.pareto import plot_pareto
-    from sim.plots.style import house_style, new_figure, save_figure
+    from sim.plots.style import house_style, new_figure, note, save_figure
 
+    latencies = np.array(front.latency_s)
+    unit = axis_unit(latencies)
     with house_style():
         figure = new_figure(4.2)
         plot_pareto(
             figure.subplots(),
             np.array(front.cost),
-            np.array(front.latency_s),
+            unit.scale * latencies,
             np.array(front.on_front, dtype=np.intp),
             [str(number) for number in range(1, len(front.on_front) + 1)],
             cost_name=cost_name,
-            latency_name=f"{latency.removesuffix('_s')} (s)",
+            latency_name=f"{metric_words(latency)} ({unit.name})",
         )
+        note(figure, ["numbers: the studies in the folder advice", *notes])
         save_figure(figure, folder / "pareto.png")

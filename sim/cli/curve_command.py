@@ -105,16 +105,20 @@ def _print_lines(lines: Mapping[str, Any]) -> None:
     for label, columns in lines.items():
         typer.echo(f"{label}:")
         for i in range(len(columns["load"])):
-            marks = " saturated" * bool(columns["is_saturated"][i])
-            marks += " knee" * bool(columns["is_knee"][i])
-            typer.echo(
-                f"  {columns['arrival_rate_per_s'][i]:.3g} requests/s: "
-                f"{columns['output_tokens_per_s_per_gpu'][i]:,.0f} tokens/s/GPU, TTFT mean "
-                f"{columns['ttft_mean_s'][i]:.3g} s, p99 {columns['ttft_p99_s'][i]:.3g} s, TPOT "
-                f"{1e3 * columns['tpot_mean_s'][i]:.3g} ms{marks}"
-            )
+            typer.echo(f"  {columns['arrival_rate_per_s'][i]:.3g} requests/s: {_point(columns, i)}")
     if any(columns["is_saturated"].any() for columns in lines.values()):
         typer.echo(
-            "saturated: more arrives than is served, so no figure of it lasts; a longer trace "
-            "comes nearer to the largest throughput"
+            "saturated: more arrives than is served, so latencies grow with the length of the "
+            "trace; the throughput is that of the time in which every replica is full"
         )
+
+
+def _point(columns: Mapping[str, Any], i: int) -> str:
+    ttft = (
+        f"TTFT mean {columns['ttft_mean_s'][i]:.3g} s, p99 {columns['ttft_p99_s'][i]:.3g} s, "
+        f"TPOT {1e3 * columns['tpot_mean_s'][i]:.3g} ms"
+    )
+    if columns["too_short"][i]:
+        return f"no throughput, the run is too short: {columns['too_short'][i]}; {ttft}"
+    marks = " saturated" * bool(columns["is_saturated"][i]) + " knee" * bool(columns["is_knee"][i])
+    return f"{columns['output_tokens_per_s_per_gpu'][i]:,.0f} tokens/s/GPU, {ttft}{marks}"

@@ -122,6 +122,12 @@ def capacity(
     step_time_error: Annotated[
         float | None, typer.Option(help="Error of step times, a share: answers with both ends.")
     ] = None,
+    profile_members: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Searches with a measured profile's own errors, for the interval; 0: none."
+        ),
+    ] = 8,
     price: Annotated[
         list[str] | None,
         typer.Option(metavar="GPU=DOLLARS", help="Price of a GPU for an hour; repeatable."),
@@ -138,14 +144,22 @@ def capacity(
     yes: YesOption = False,
 ) -> None:
     """Find the largest rate that meets limits, or the fewest replicas that do."""
-    from sim.cli.capacity_command import CapacityOptions, find_capacity
+    from sim.cli.capacity_command import find_capacity
     from sim.cli.sweep_command import SweepOptions
+    from sim.study.capacity_run import Question
 
     options = SweepOptions(grid or [], settings or [], seeds, executor, jobs, out, yes)
-    wanted = CapacityOptions(
-        find, slo or [], tolerance, most_replicas, start, step_time_error, price or [], accept_short
+    question = Question(
+        find,
+        slo or [],
+        tolerance,
+        most_replicas,
+        start,
+        step_time_error,
+        profile_members,
+        accept_short,
     )
-    raise typer.Exit(find_capacity(study, options, wanted))
+    raise typer.Exit(find_capacity(study, options, question, price or []))
 
 
 def advise(
@@ -172,7 +186,9 @@ def advise(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, a sweep or a comparison.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run, sweep, comparison or capacity answer.")
+    ],
     out: Annotated[Path | None, typer.Option(help="HTML file; default: DIR/report.html.")] = None,
 ) -> None:
     """Write one self-contained HTML page about a folder."""

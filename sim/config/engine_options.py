@@ -13,8 +13,9 @@ from sim.config.drafting_options import (
     resolve_drafting,
     scheduler_drafting_options,
 )
+from sim.config.messages import nearest
 from sim.config.policy_options import resolve_queue_policy, vllm_policy
-from sim.config.resolved import OUR_SCHEDULER, EngineConfig
+from sim.config.resolved import OUR_SCHEDULER, SCHEDULERS, EngineConfig
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
 from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
@@ -28,6 +29,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         CalibrationError: the model does not fit the GPU, or can't be split over the GPUs.
     """
     model.check_tensor_parallel(section.tensor_parallel_size)
+    _check_scheduler(section.scheduler)
     if section.explain and section.scheduler != OUR_SCHEDULER:
         raise StudyError(
             f"engine.explain: the scheduler {section.scheduler!r} does not say why it admits "
@@ -61,6 +63,14 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         explain=section.explain,
         core=resolve_core(section),
     )
+
+
+def _check_scheduler(name: str) -> None:
+    if name not in SCHEDULERS and ":" not in name:
+        raise StudyError(
+            f"engine.scheduler: {name!r} is unknown; {nearest(name, SCHEDULERS)} (or a class of "
+            "your own as 'module:Class')"
+        )
 
 
 def _scheduler_config(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> SchedulerConfig:

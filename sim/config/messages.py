@@ -28,6 +28,7 @@ _OTHERS = {
     "union_tag_not_found": "the key {discriminator} is missing",
     "literal_error": "{shown} is not one of {expected}",
     "string_too_short": "it is empty text",
+    "too_short": "{shown} has {actual_length} of at least {min_length} entries",
     "string_pattern_mismatch": "{shown} may hold only letters, digits, '.', '_' and '-', "
     "and begin with a letter or digit",
 }
@@ -83,6 +84,8 @@ def _sentence(detail: ErrorDetails, keys: list[str], model: type[BaseModel]) -> 
         return f"unknown key; {_right_key(keys[-1], detail['loc'][:-1], model)}"
     if kind == "union_tag_invalid":
         return _unknown_tag(context)
+    if kind == "too_short" and not detail["input"]:
+        return "it is empty; give entries, or leave the key out"
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"{shown} is out of range; it must be {words} {context[bound]}"

@@ -1,11 +1,12 @@
 """A validated study file to a `ResolvedStudy`: names looked up, files read, defaults filled in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import policies
-from calibration import load_gpu, load_model
+from calibration import CalibrationError, load_gpu, load_model
 from sim.config.cost_options import cost_model_warnings, resolve_cost_model
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
@@ -52,11 +53,16 @@ def resolve_study(
 
 
 def _resolved(file: StudyFile) -> ResolvedStudy:
-    model, gpu = load_model(file.model), load_gpu(file.hardware)
-    engine = resolve_engine(file.engine, model, gpu)
-    cost_model = resolve_cost_model(
-        file.cost_model, model, gpu, engine.tensor_parallel_size, engine.kv_cache_dtype
-    )
+    with _under("model"):
+        model = load_model(file.model)
+    with _under("hardware"):
+        gpu = load_gpu(file.hardware)
+    with _under("engine"):
+        engine = resolve_engine(file.engine, model, gpu)
+    with _under("cost_model"):
+        cost_model = resolve_cost_model(
+            file.cost_model, model, gpu, engine.tensor_parallel_size, engine.kv_cache_dtype
+        )
     streams = Streams(file.seed)
     policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
     trace = resolve_trace(file.trace, streams)
@@ -85,6 +91,15 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
         ),
     )
+
+
+@contextmanager
+def _under(key: str) -> Iterator[None]:
+    """A refusal of the calibration says which key of the study it is about."""
+    try:
+        yield
+    except CalibrationError as error:
+        raise CalibrationError(f"{key}: {error}") from error
 
 
 def _check_adapters(trace: Trace, engine: EngineConfig) -> None:

@@ -11,6 +11,7 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
 
 OUR_SCHEDULER = "headway"
+SCHEDULERS = (OUR_SCHEDULER, "vllm")
 
 CoreName: TypeAlias = Literal["python", "compiled"]
 PYTHON: CoreName = "python"

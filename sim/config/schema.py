@@ -16,6 +16,8 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Integer64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Natural64 = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
+Replicas = Annotated[int, Field(ge=1, le=10_000)]
+"""More than 10,000 take minutes before anything is simulated, and are nobody's cluster."""
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
@@ -293,9 +295,9 @@ class GeneratorSection(Section):
     joint: bool = True
     system_prompts: SystemPromptsSection | None = None
     prefix_tree: PrefixTreeSection | None = None
-    priority_weights: dict[Integer64, NotNegative] | None = None
-    tenant_weights: dict[str, NotNegative] | None = None
-    lora_weights: dict[Natural64, NotNegative] | None = None
+    priority_weights: Annotated[dict[Integer64, NotNegative], Field(min_length=1)] | None = None
+    tenant_weights: Annotated[dict[str, NotNegative], Field(min_length=1)] | None = None
+    lora_weights: Annotated[dict[Natural64, NotNegative], Field(min_length=1)] | None = None
 
 
 class PauseSection(Section):
@@ -326,9 +328,9 @@ class ConversationsSection(Section):
     tool_time: PauseSection = PauseSection(median_s=1.0)
     max_context_tokens: Count = 131_072
     nominal_s_per_token: Positive = 0.02
-    priority_weights: dict[Integer64, NotNegative] | None = None
-    tenant_weights: dict[str, NotNegative] | None = None
-    lora_weights: dict[Natural64, NotNegative] | None = None
+    priority_weights: Annotated[dict[Integer64, NotNegative], Field(min_length=1)] | None = None
+    tenant_weights: Annotated[dict[str, NotNegative], Field(min_length=1)] | None = None
+    lora_weights: Annotated[dict[Natural64, NotNegative], Field(min_length=1)] | None = None
 
 
 class ServeGenSection(Section):
@@ -373,9 +375,9 @@ class TraceSection(Section):
     tenant: Text | None = None
     max_prompt_tokens: Count | None = None
     max_output_tokens: Count | None = None
-    priority_map: dict[Integer64, Integer64] | None = None
-    priority_weights: dict[Integer64, NotNegative] | None = None
-    tenant_weights: dict[str, NotNegative] | None = None
+    priority_map: Annotated[dict[Integer64, Integer64], Field(min_length=1)] | None = None
+    priority_weights: Annotated[dict[Integer64, NotNegative], Field(min_length=1)] | None = None
+    tenant_weights: Annotated[dict[str, NotNegative], Field(min_length=1)] | None = None
     jitter_s: Positive | None = None
     rate_scale: Positive | None = None
     poisson_rate_per_s: Positive | None = None
@@ -389,7 +391,7 @@ class StudyFile(Section):
     trace: TraceSection
     model: Text
     hardware: Text
-    replicas: Count = 1
+    replicas: Replicas = 1
     router: Text = "round-robin"
     engine: EngineSection = EngineSection()
     cost_model: CostSection = AutoCostSection()

@@ -5,6 +5,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from sim.metrics import is_finished, ttft_s
+from sim.metrics.units import axis_unit
 from sim.plots.sampling import bin_percentiles, evenly
 from sim.plots.style import (
     BLUE,
@@ -30,12 +31,15 @@ def plot_ttft_over_arrival(ax: Axes, requests: Columns, at_most: int = MAX_POINT
     Requests that did not finish are ticks on the floor. Returns how many points are shown.
     """
     ax.set_xlabel("arrival (s)")
-    ax.set_ylabel("TTFT (s)")
     finished = np.flatnonzero(is_finished(requests))
     if not len(finished):
+        ax.set_ylabel("TTFT (s)")
         say_empty(ax, "no finished requests")
         return 0
     arrival, ttft = requests["arrival_s"][finished], ttft_s(requests)[finished]
+    unit = axis_unit(ttft)
+    ax.set_ylabel(f"TTFT ({unit.name})")
+    ttft = unit.scale * ttft
     shown = evenly(np.argsort(arrival, kind="stable"), at_most)
     area = marker_area(len(shown))
     ax.scatter(arrival[shown], ttft[shown], s=area, color=SKY, alpha=0.7, lw=0, label="request")

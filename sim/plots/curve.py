@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sim.metrics.units import TimeUnit, axis_unit, metric_words
 from sim.plots.style import (
     BLUE,
     FAINT,
@@ -29,12 +30,7 @@ from sim.run_result import Columns
 
 _COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_PANELS = (
-    ("ttft_mean_s", "TTFT mean (s)", 1.0),
-    ("ttft_p50_s", "TTFT p50 (s)", 1.0),
-    ("ttft_p99_s", "TTFT p99 (s)", 1.0),
-    ("tpot_mean_s", "TPOT mean (ms)", 1e3),
-)
+_PANELS = ("ttft_mean_s", "ttft_p50_s", "ttft_p99_s", "tpot_mean_s")
 _X = "output_tokens_per_s_per_gpu"
 
 
@@ -49,18 +45,20 @@ def plot_curve(
 ) -> None:
     """One metric against output tokens a second a GPU: a line a configuration.
 
-    Hollow markers: saturated, the value grows with the length of the trace. A ring: the knee. The
-    dashed line: `limit`, in the metric's own unit before `scale`. Crosses: measured points.
+    Hollow markers: saturated, the latency grows with the length of the trace. A ring: the knee. The
+    dashed line: `limit`, in the metric's own unit before `scale`. Crosses: measured points. Points
+    without a throughput (their runs are too short) are left out.
     """
     for index, (label, columns) in enumerate(lines.items()):
         colour, marker = _COLOURS[index % 6], _MARKERS[index % 6]
-        x, y = columns[_X], scale * columns[metric]
+        is_known = np.isfinite(columns[_X])
+        x, y = columns[_X][is_known], scale * columns[metric][is_known]
         ax.plot(x, y, color=colour, linewidth=1.3, label="_")
-        full = ~columns["is_saturated"]
+        hollow = columns["is_saturated"][is_known]
+        full = ~hollow
         ax.plot(x[full], y[full], marker, color=colour, markersize=5, label=label)
-        hollow = columns["is_saturated"]
         ax.plot(x[hollow], y[hollow], marker, color=colour, markersize=5.5, mfc="white", label="_")
-        at = columns["is_knee"]
+        at = columns["is_knee"][is_known]
         ax.plot(x[at], y[at], "o", color=INK, markersize=11, mfc="none", mew=1.3, label="_")
     if measured is not None and metric in measured:
         ax.plot(measured[_X], scale * measured[metric], "x", color=INK, mew=1.6, label="measured")
@@ -92,10 +90,12 @@ def curve_figure(
     """TTFT mean, p50 and p99 and TPOT, on one throughput axis; requests a second along the top."""
     figure = new_figure(6.6)
     axes = figure.subplots(2, 2, sharex=True)
-    for ax, (metric, label, scale) in zip(axes.flat, _PANELS, strict=True):
+    units = {name: _unit(lines, name) for name in ("ttft", "tpot")}
+    for ax, metric in zip(axes.flat, _PANELS, strict=True):
         limit = tpot_limit_s if metric.startswith("tpot") else ttft_limit_s
-        plot_curve(ax, lines, metric, scale=scale, limit=limit, measured=measured)
-        ax.set_ylabel(label)
+        unit = units[metric[:4]]
+        plot_curve(ax, lines, metric, scale=unit.scale, limit=limit, measured=measured)
+        ax.set_ylabel(f"{metric_words(metric)} ({unit.name})")
     for ax in axes[0]:
         _requests_axis(ax, lines)
     for ax in axes[1]:
@@ -105,15 +105,29 @@ def curve_figure(
     columns = 1 if longest > 40 else 2 if longest > 18 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
     marks = "hollow: saturated; ring: knee (largest throughput / mean TTFT)"
-    note(figure, [marks, *notes])
+    note(figure, [marks, _left_out(lines), *notes])
     return figure
+
+
+def _unit(lines: Mapping[str, Columns], name: str) -> TimeUnit:
+    """One unit for all panels of a latency."""
+    shown = [metric for metric in _PANELS if metric.startswith(name)]
+    values = [columns[metric] for columns in lines.values() for metric in shown]
+    return axis_unit(np.concatenate([np.empty(0), *values]))
+
+
+def _left_out(lines: Mapping[str, Columns]) -> str:
+    count = sum(int((~np.isfinite(columns[_X])).sum()) for columns in lines.values())
+    if not count:
+        return ""
+    return f"{count} {'point is' if count == 1 else 'points are'} left out: too short a run"
 
 
 def _requests_axis(ax: Axes, lines: Mapping[str, Columns]) -> None:
     """Requests a second a GPU, by the mean output length of all points."""
     if not lines:
         return
-    tokens = np.concatenate([c[_X] for c in lines.values()])
+    tokens = np.concatenate([c[_X] for c in lines.values()])  # NaN where a run is too short
     requests = np.concatenate([c["requests_per_s_per_gpu"] for c in lines.values()])
     is_known = (tokens > 0) & (requests > 0)
     known = tokens[is_known] / requests[is_known]

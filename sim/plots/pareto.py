@@ -15,27 +15,30 @@ _FAR = 6
 def plot_pareto(
     ax: Axes,
     cost: FloatArray,
-    latency_s: FloatArray,
+    latency: FloatArray,
     front: npt.NDArray[np.intp],
     labels: Sequence[str] = (),
     *,
     cost_name: str = "GPUs",
     latency_name: str = "TTFT p99 (s)",
 ) -> None:
-    """A point a setting; the front (row numbers by rising cost) as stairs, its points labelled."""
+    """A point a setting; the front (row numbers by rising cost) as stairs, its points labelled.
+
+    `cost` and `latency` are in the units that their names say.
+    """
     ax.set_xlabel(cost_name)
     ax.set_ylabel(latency_name)
     if not len(front):
         say_empty(ax, "no settings")
         return
-    known = np.isfinite(cost) & np.isfinite(latency_s)
-    ax.plot(cost[known], latency_s[known], "o", color=FAINT, markersize=4, label="setting")
-    ax.plot(cost[front], latency_s[front], color=RED, drawstyle="steps-post", label="_")
-    ax.plot(cost[front], latency_s[front], "o", color=RED, label="on the front")
+    known = np.isfinite(cost) & np.isfinite(latency)
+    ax.plot(cost[known], latency[known], "o", color=FAINT, markersize=4, label="other settings")
+    ax.plot(cost[front], latency[front], color=RED, drawstyle="steps-post", label="_")
+    ax.plot(cost[front], latency[front], "o", color=RED, label="on the front")
     for row, label in zip(front, labels, strict=False):
-        ax.annotate(label, (cost[row], latency_s[row]), xytext=(6, 5), fontsize=8.5,
+        ax.annotate(label, (cost[row], latency[row]), xytext=(6, 5), fontsize=8.5,
                     textcoords="offset points")  # fmt: skip
-    if latency_s[known].min() > 0 and latency_s[known].max() > _FAR * latency_s[known].min():
+    if latency[known].min() > 0 and latency[known].max() > _FAR * latency[known].min():
         ax.set_yscale("log")
         log_ticks(ax.yaxis)
     else:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from sim.metrics import e2e_s, finished_values, is_finished, tpot_s, ttft_s
+from sim.metrics.units import time_unit
 from sim.plots.arrivals import plot_ttft_over_arrival
 from sim.plots.distributions import plot_cdf
 from sim.plots.over_time import (
@@ -53,9 +55,16 @@ def latency_cdf(result: RunResult) -> Figure:
     figure = new_figure(3.6)
     left, middle, right = figure.subplots(1, 3, sharey=True)
     requests = result.requests
-    plot_cdf(left, finished_values(requests, ttft_s(requests)), "TTFT", "s", BLUE)
-    plot_cdf(middle, 1e3 * finished_values(requests, tpot_s(requests)), "TPOT", "ms", GREEN)
-    plot_cdf(right, finished_values(requests, e2e_s(requests)), "E2E", "s", RED)
+    panels = (
+        (left, "TTFT", ttft_s(requests), BLUE),
+        (middle, "TPOT", tpot_s(requests), GREEN),
+        (right, "E2E", e2e_s(requests), RED),
+    )
+    for ax, name, latency_s, colour in panels:
+        values = finished_values(requests, latency_s)
+        # The rule of the summary table, so that the two agree.
+        unit = time_unit(float(np.median(values)) if len(values) else None)
+        plot_cdf(ax, unit.scale * values, name, unit.name, colour)
     left.set_ylabel("share of requests")
     note(figure, [_finished_note(result), *_origin_notes(result)])
     return figure

@@ -119,6 +119,15 @@ def plain_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
+def three_digits(value: float) -> str:
+    """A number as 0.0123, 1.5, 12,300: three digits, and no powers of ten."""
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    places = 2 - int(np.floor(np.log10(abs(value))))
+    shown = 0 if float(value).is_integer() else min(max(places, 0), 6)
+    return f"{round(value, places):,.{shown}f}"
+
+
 def log_ticks(axis: Axis) -> None:
     """Numbers at 1, 2 and 5 of each decade of a log axis that spans few of them."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

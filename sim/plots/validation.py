@@ -7,10 +7,11 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, RED, SKY, new_figure
+from sim.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, RED, SKY, log_ticks, new_figure
 
 _COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 _MARGIN = 1.25
+_FAR = 1000  # farther apart the ends of an axis are told in powers of ten
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -37,6 +38,9 @@ def plot_predicted_over_measured(
         axes.plot(measured[here], predicted[here], "o", ms=4, color=colour, label=region, alpha=0.8)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    if len(measured) and high < _FAR * low:
+        log_ticks(axes.xaxis)
+        log_ticks(axes.yaxis)
     axes.set_title(title)
     axes.set_xlabel("measured")
     axes.set_ylabel("predicted")

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a folder: of a run, a sweep or a comparison."""
+"""One self-contained HTML page about a folder: a run, a sweep, a comparison, a capacity answer."""
 
 from sim.report.page import write_report
 

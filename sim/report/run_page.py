@@ -84,8 +84,8 @@ def _intervals(run: RunResult) -> list[str]:
             values = latency[key][order][finished[order]]
             values = values[~np.isnan(values)]
             rows.append(_interval_row(label, values))
-    names = ("", "left out", "mean", "low", "high", "batches", "batches are independent")
-    title = "Means of the steady part with 95 % intervals (batch means, s)"
+    names = ("", "left out", "mean", "low", "high", "blocks", "run is long enough")
+    title = "Means of the steady part with 95 % intervals (from block means, s)"
     return [html.heading(title), html.table(names, [row for row in rows if row])]
 
 
@@ -94,7 +94,7 @@ def _interval_row(label: str, values: npt.NDArray[np.float64]) -> list[Any]:
     if len(values) - cut < _FEWEST_FOR_INTERVALS // 2:
         return []
     found = batch_means(values[cut:])
-    interval, is_fine = found.interval, "yes" if found.is_reliable else "no: the run is too short"
+    interval, is_fine = found.interval, "yes" if found.is_reliable else "no"
     return [label, cut, interval.estimate, interval.low, interval.high, found.num_batches, is_fine]
 
 

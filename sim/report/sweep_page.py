@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sim.metrics.units import axis_unit
 from sim.report import html
 from sim.result import read_config
 from sim.study.sweep_folder import PLAN, read_table
@@ -23,7 +24,10 @@ _COLUMNS = {
     "preemption.preemptions": "preemptions",
     "limits.main": "limited by",
 }
-_HEAT = (("latency.ttft_s.p99", "TTFT p99 (s)"), ("per_gpu.output_tokens_per_s", "tokens/s/GPU"))
+_HEAT = (
+    ("latency.ttft_s.p99", "TTFT p99"),
+    ("per_gpu.output_tokens_per_s", "output tokens / s / GPU"),
+)
 
 
 def sweep_page(folder: Path) -> str:
@@ -109,15 +113,25 @@ def _heat_maps(table: pd.DataFrame, y_key: str, x_key: str) -> bytes:
     with house_style():
         figure = new_figure(3.6, 10.5)
         axes = figure.subplots(1, max(len(known), 1), squeeze=False)[0]
-        for ax, (path, name) in zip(axes, known, strict=True):
+        for ax, (path, words) in zip(axes, known, strict=True):
+            name = words
             cells = table.pivot_table(
                 index=y_key, columns=x_key, values=path, aggfunc="mean", dropna=False
             )
             values = cells.to_numpy(dtype=np.float64)
+            if path.startswith("latency."):
+                unit = axis_unit(values.ravel())
+                values, name = unit.scale * values, f"{name} ({unit.name})"
             x_values, y_values = _labels(cells.columns), _labels(cells.index)
-            plot_heat_map(ax, values, x_values, y_values, x_name=x_key, y_name=y_key, name=name)
+            names = {"x_name": _short(x_key), "y_name": _short(y_key), "name": name}
+            plot_heat_map(ax, values, x_values, y_values, **names)
         return figure_bytes(figure)
 
 
+def _short(key: str) -> str:
+    """The key without its section: the table above has the whole."""
+    return key.rpartition(".")[2]
+
+
 def _labels(index: "pd.Index[Any]") -> list[str]:
-    return [f"{value:g}" if isinstance(value, float) else str(value) for value in index]
+    return [f"{value:,g}" if isinstance(value, float) else str(value) for value in index]

@@ -49,15 +49,20 @@ class Bracket(Generic[P]):
     probes: dict[float, P]
 
 
-def largest_rate(probe: Callable[[float], P], start: float, tolerance: float = 0.02) -> Bracket[P]:
-    """The largest rate that holds, to within `tolerance` (a ratio of the bracket's ends less 1)."""
+def largest_rate(
+    probe: Callable[[float], P], start: float, tolerance: float = 0.02, first_step: float = 2.0
+) -> Bracket[P]:
+    """The largest rate that holds, to within `tolerance` (a ratio of the bracket's ends less 1).
+
+    `first_step` is the ratio of the second probe to the first: small where the answer is near.
+    """
     probes: dict[float, P] = {}
 
     def ask(rate: float) -> P:
         probes[rate] = probe(rate)
         return probes[rate]
 
-    good, bad = _open_rate_bracket(ask, start)
+    good, bad = _open_rate_bracket(ask, start, first_step)
     while good is not None and bad is not None and bad / good > 1 + tolerance:
         middle = math.sqrt(good * bad)
         if ask(middle).is_ok:
@@ -68,24 +73,47 @@ def largest_rate(probe: Callable[[float], P], start: float, tolerance: float = 0
 
 
 def _open_rate_bracket(
-    ask: Callable[[float], P], start: float
+    ask: Callable[[float], P], start: float, first_step: float
 ) -> tuple[float | None, float | None]:
     """Two rates, the lower of which holds; None for the end that there is not."""
     first = ask(start)
-    rate, last = start, first
+    rate, last, step = start, first, first_step
     for _ in range(_MOST_DOUBLINGS):
         if first.is_ok and last.is_at_once:
             return rate, None
         if not first.is_ok and last.is_alone:
             return None, rate
-        before, rate = rate, rate * 2 if first.is_ok else rate / 2
-        last = ask(rate)
+        before, rate = rate, rate * step if first.is_ok else rate / step
+        last, step = ask(rate), min(step * step, 2.0)
         if last.is_ok != first.is_ok:
             return (before, rate) if first.is_ok else (rate, before)
     raise StudyError(
         f"the limits {'hold' if first.is_ok else 'fail'} from rate {start:g} to {rate:g}: "
         "no threshold between them; begin elsewhere with --start"
     )
+
+
+def smallest_count_near(probe: Callable[[int], P], guess: int, most: int) -> Bracket[P]:
+    """The same as `smallest_count`, searched outwards from a guess that is close to the answer."""
+    probes: dict[float, P] = {}
+
+    def ask(count: int) -> bool:
+        probes[count] = probe(count)
+        return probes[count].is_ok
+
+    stride, is_ok = 1, ask(guess)
+    good, bad = (guess, 0) if is_ok else (most + 1, guess)
+    here = guess
+    while (here > 1) if is_ok else (here < most):
+        here = max(here - stride, 1) if is_ok else min(here + stride, most)
+        stride *= 2
+        holds = ask(here)
+        good, bad = (here, bad) if holds else (good, here)
+        if holds != is_ok:
+            break
+    if good > most:
+        return Bracket(None, most, probes)
+    return _bisected(ask, good, bad, probes)
 
 
 def smallest_count(probe: Callable[[int], P], most: int) -> Bracket[P]:
@@ -105,6 +133,12 @@ def smallest_count(probe: Callable[[int], P], most: int) -> Bracket[P]:
         if good >= most:
             return Bracket(None, good, probes)
         bad, good = good, min(2 * good, most)
+    return _bisected(ask, good, bad, probes)
+
+
+def _bisected(
+    ask: Callable[[int], bool], good: int, bad: int, probes: dict[float, P]
+) -> Bracket[P]:
     while good - bad > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if ask(middle) else (good, middle)

@@ -1,19 +1,20 @@
 """The largest rate that a study's limits allow, and the fewest replicas that they need.
 
 Each search is one process's work: its probes run one after another, and searches (one a
-configuration, seed and step-time factor) run side by side.
+configuration, seed, step-time factor or profile of an ensemble) run side by side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
+from calibration import CostModel
+from sim.config import ResolvedStudy
 from sim.errors import StudyError
-from sim.study.bracket import Bracket, largest_rate, smallest_count
-from sim.study.intervals import Interval, t_interval
+from sim.study.bracket import Bracket, largest_rate, smallest_count, smallest_count_near
 from sim.study.probe import POISSON, Probe, at_value, judge, rate_key
+from sim.study.profile_members import Member, member_cost
+from sim.study.scaled_cost import ScaledCost
 from sim.study.slo import Limit, requests_needed
 
 Kind = Literal["rate", "replicas"]
@@ -23,7 +24,11 @@ _LIVES = 10
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search, as it travels to a worker; `label` says which configuration and seed."""
+    """One search, as it travels to a worker; `label` says which configuration and seed.
+
+    `near` is a value close to the answer (in the unit of `Probe.value`), to begin at and go on
+    from in small steps. `member` is a profile of an ensemble to take for the study's own.
+    """
 
     kind: Kind
     label: str
@@ -34,6 +39,13 @@ class Search:
     tolerance: float = 0.02
     most_replicas: int = 64
     start: float | None = None
+    near: float | None = None
+    member: Member | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is of the study's own step times."""
+        return self.step_time_factor == 1 and self.member is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class Found:
     hardware: str
     trace_sha256: str
     cost_label: str
+    is_calibrated: bool
 
 
 def run_search(search: Search, on_probe: Callable[[Probe], object] | None = None) -> Found:
@@ -64,24 +77,40 @@ def run_search(search: Search, on_probe: Callable[[Probe], object] | None = None
     key = rate_key(search.values) if search.kind == "rate" else "replicas"
     study = at_value(search.values, "seed", search.seed)
     _refuse_few_requests(len(study.trace), search.limits)
+    cost = _cost_of(search, study)
 
     def probe(value: float) -> Probe:
         whole = value if search.kind == "rate" else int(value)
         here = at_value(search.values, key, whole, search.seed)
-        result = judge(value, here, search.limits, search.step_time_factor)
+        result = judge(value, replace(here, cost_model=cost), search.limits)
         if on_probe is not None:
             on_probe(result)
         return result
 
-    if search.kind == "rate":
-        first = search.start or (_written_rate(search.values) if key == POISSON else 1.0)
-        bracket = largest_rate(probe, first, search.tolerance)
-    else:
-        bracket = smallest_count(probe, search.most_replicas)
-    return _found(search, bracket, study)
+    return _found(search, _bracket(search, key, probe), study)
 
 
-def _found(search: Search, bracket: Bracket[Probe], study: Any) -> Found:
+def _cost_of(search: Search, study: ResolvedStudy) -> CostModel:
+    cost = study.cost_model
+    if search.member is not None:
+        cost = member_cost(study, search.member)
+    factor = search.step_time_factor
+    return cost if factor == 1 else ScaledCost(cost, factor)
+
+
+def _bracket(search: Search, key: str, probe: Callable[[float], Probe]) -> Bracket[Probe]:
+    near = search.near
+    if search.kind == "replicas":
+        if near is not None:
+            return smallest_count_near(probe, int(near), search.most_replicas)
+        return smallest_count(probe, search.most_replicas)
+    if near is not None:
+        return largest_rate(probe, near, search.tolerance, 1 + 2 * search.tolerance)
+    first = search.start or (_written_rate(search.values) if key == POISSON else 1.0)
+    return largest_rate(probe, first, search.tolerance)
+
+
+def _found(search: Search, bracket: Bracket[Probe], study: ResolvedStudy) -> Found:
     def rate_of(value: float | None) -> float | None:
         if value is None or search.kind == "replicas":
             return value
@@ -97,6 +126,7 @@ def _found(search: Search, bracket: Bracket[Probe], study: Any) -> Found:
         hardware=study.gpu.name,
         trace_sha256=study.trace.content_sha256,
         cost_label=study.cost_model.provenance.label,
+        is_calibrated=study.cost_model.provenance.calibrated,
     )
 
 
@@ -155,14 +185,3 @@ def nothing_meets(found: Found) -> str | None:
         how = f"with up to {int(last.value)} replicas"
     why = "; ".join(values) or "the backlog grows"
     return f"nothing meets the limits {how}: {why}"
-
-
-def seed_interval(founds: Sequence[Found], confidence: float = 0.95) -> Interval | None:
-    """The mean of what the seeds found, with its interval; None if seeds changed nothing.
-
-    Seeds that give the same trace are one observation, not many.
-    """
-    by_trace = {found.trace_sha256: found.value for found in founds if found.value is not None}
-    if len(by_trace) < 2:
-        return None
-    return t_interval(np.array(list(by_trace.values()), dtype=np.float64), confidence)

@@ -53,7 +53,8 @@ def curve_lines(rows: Sequence[Row], keys: Sequence[str], load_key: str) -> dict
     """A table a configuration, by its label, with rows by rising load.
 
     Each row is the mean over seeds; `is_saturated` if most of them are; `is_knee` marks the row of
-    the largest power. Points that failed are left out.
+    the largest power. Points that failed are left out; of those whose run is too short for rates
+    that last, `too_short` says why and the rates are NaN.
     """
     others = [key for key in keys if key != load_key]
     groups: dict[str, dict[float, list[Row]]] = {}
@@ -68,7 +69,8 @@ def _line(by_load: Mapping[float, Sequence[Row]]) -> Columns:
     loads = sorted(by_load)
     columns: dict[str, Any] = {"load": np.array(loads)}
     for name, path in _FIGURES.items():
-        columns[name] = np.array([_mean([row.get(path) for row in by_load[x]]) for x in loads])
+        columns[name] = np.array([_mean([_figure(row, path) for row in by_load[x]]) for x in loads])
+    columns["too_short"] = np.array([_too_short(by_load[x]) for x in loads], dtype=np.str_)
     saturated = [np.mean([bool(r["load.is_saturated"]) for r in by_load[x]]) > 0.5 for x in loads]
     columns["is_saturated"] = np.array(saturated, dtype=np.bool_)
     columns["num_seeds"] = np.array([len(by_load[x]) for x in loads])
@@ -77,6 +79,18 @@ def _line(by_load: Mapping[float, Sequence[Row]]) -> Columns:
     if found is not None:
         columns["is_knee"][found] = True
     return columns
+
+
+def _figure(row: Row, path: str) -> float | None:
+    """A figure of a run; none of the rates of one that is too short for them."""
+    is_unknown = path.startswith("per_gpu.") and row.get("per_gpu.too_short")
+    return None if is_unknown else row.get(path)
+
+
+def _too_short(rows: Sequence[Row]) -> str:
+    """Why none of the seeds tells the rates; empty if one does."""
+    reasons = [str(row.get("per_gpu.too_short", "")) for row in rows]
+    return reasons[0] if all(reasons) else ""
 
 
 def knee(throughput: FloatArray, latency_s: FloatArray, is_saturated: npt.ArrayLike) -> int | None:

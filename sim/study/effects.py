@@ -1,8 +1,9 @@
 """What changed from A to B: one effect a metric, with an interval and a verdict in words.
 
 With several seeds the observation is a seed's difference, and the interval is Student's (paired
-t); a bootstrap over the seeds stands beside it. With one seed it is a block bootstrap over the
-requests in order of arrival, blocks kept together since neighbours in a queue are not independent.
+t); a bootstrap over the seeds stands beside it. With one seed it is of blocks of the requests in
+order of arrival, since neighbours in a queue are not independent: block means for a mean, a block
+bootstrap for a percentile.
 Positive metrics are compared by the logarithm of their ratio, so that halving and doubling are
 alike; others by their difference.
 """
@@ -10,36 +11,23 @@ alike; others by their difference.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.study.intervals import (
     Interval,
-    block_indices,
-    block_length,
     bootstrap_interval,
-    t_factor,
     t_interval,
     values_needed,
 )
+from sim.study.one_run import RESAMPLES, Change, one_run_interval
 from sim.study.paired import Arm, Pair
 
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Verdict = Literal["lower", "higher", "no difference shown", "no interval"]
-
-RESAMPLES = 600
-_FEWEST_INDEPENDENT = 10
-
-
-class Change(NamedTuple):
-    """The change in one pair: of the logarithm if `is_relative`."""
-
-    estimate: float
-    is_relative: bool
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +51,9 @@ class Metric:
         return float(values.mean() if self.percent is None else np.percentile(values, self.percent))
 
     def values(self, arm: Arm, rows: Mask | None = None) -> FloatArray:
-        """The column that the figure is a statistic of."""
+        """The column that the figure is a statistic of; empty for a scalar."""
+        if not self.column:
+            return np.empty(0)
         if self.column == "good":
             column = np.full(0, np.nan) if arm.good is None else arm.good.astype(np.float64)
         else:
@@ -181,8 +171,14 @@ def compare_metric(
         needed = values_needed(differences, wanted, confidence) if wanted else None
     else:
         change = Change(float(differences[0]), is_relative, confidence)
-        interval = _one_run(metric, pairs[0], masks[0], change, rng)
-        bootstrap, needed, method = None, None, "block bootstrap over the requests of one run"
+        interval = one_run_interval(
+            metric.values(pairs[0].a, masks[0]),
+            metric.values(pairs[0].b, masks[0]),
+            metric.percent,
+            change,
+            rng,
+        )
+        bootstrap, needed, method = None, None, "blocks of the requests of one run"
     return Effect(
         metric,
         group,
@@ -195,72 +191,6 @@ def compare_metric(
         is_identical,
         needed,
     )
-
-
-def _one_run(
-    metric: Metric, pair: Pair, rows: Mask | None, change: Change, rng: np.random.Generator
-) -> Interval:
-    """The interval of one run; infinite if its requests say too little.
-
-    The bootstrap's standard error with Student's factor for the pieces of the run that are
-    independent of each other: its blocks, or for a percentile those that reach beyond it.
-    """
-    blocks = block_bootstrap(metric, pair, rows, change.is_relative, rng)
-    reach = math.inf
-    if blocks is not None and blocks.num_independent >= _FEWEST_INDEPENDENT:
-        spread = float(blocks.changes.std(ddof=1))
-        if spread == 0:
-            reach = 0.0
-        else:
-            free = blocks.num_independent - 1
-            student = t_factor(change.confidence, free)
-            reach = student * spread * math.sqrt(blocks.num_independent / free)
-    return Interval(
-        change.estimate, change.estimate - reach, change.estimate + reach, change.confidence
-    )
-
-
-class Blocks(NamedTuple):
-    """Resampled changes, and how many independent pieces the run has for this metric."""
-
-    changes: FloatArray
-    num_independent: int
-
-
-def block_bootstrap(
-    metric: Metric, pair: Pair, rows: Mask | None, is_relative: bool, rng: np.random.Generator
-) -> Blocks | None:
-    """Resample the same blocks of consecutive requests from both runs; None for a scalar."""
-    if not metric.column:
-        return None
-    a, b = metric.values(pair.a, rows), metric.values(pair.b, rows)
-    both = ~np.isnan(a) & ~np.isnan(b)
-    a, b = a[both], b[both]
-    if len(a) < _FEWEST_INDEPENDENT:
-        return None
-    length = max(block_length(a), block_length(b))
-    independent = min(_num_independent(values, length, metric.percent) for values in (a, b))
-    change = np.empty(RESAMPLES)
-    for start in range(0, RESAMPLES, 100):
-        index = block_indices(len(a), length, 100, rng)
-        x, y = _statistic(a[index], metric.percent), _statistic(b[index], metric.percent)
-        change[start : start + 100] = np.log(y / x) if is_relative else y - x
-    return Blocks(change, independent)
-
-
-def _num_independent(values: FloatArray, length: int, percent: float | None) -> int:
-    """Blocks of the run; for a percentile, on its rarer side, those that have a value there."""
-    if percent is None:
-        return len(values) // length
-    threshold = np.percentile(values, percent)
-    beyond = values > threshold if percent >= 50 else values < threshold
-    return len(np.unique(np.flatnonzero(beyond) // length))
-
-
-def _statistic(values: FloatArray, percent: float | None) -> FloatArray:
-    if percent is None:
-        return np.asarray(values.mean(axis=1))
-    return np.asarray(np.percentile(values, percent, axis=1))
 
 
 def _seed_bootstrap(

@@ -5,23 +5,14 @@ from collections.abc import Mapping, Sequence
 from calibration import load_gpu
 from sim.errors import StudyError
 
-BOARD_WATTS: dict[str, int] = {
-    # Maximum board power, from the maker's data sheet of each product.
-    "a100-sxm-40gb": 400,
-    "a100-sxm-80gb": 400,
-    "h100-sxm-80gb": 700,
-    "h200-sxm-141gb": 700,
-    "b200-sxm-180gb": 1000,
-    "l40s": 350,
-    "l4": 72,
-    "rtx-4090": 450,
-    "rtx-pro-6000": 600,
-}
-
 
 def watts(hardware: str, gpus: int) -> int | None:
-    """Board power of so many GPUs at their limit, without hosts and cooling; None if unknown."""
-    one = BOARD_WATTS.get(hardware)
+    """Board power of so many GPUs at their limit, without hosts and cooling; None if unknown.
+
+    Raises:
+        CalibrationError: no such GPU.
+    """
+    one = load_gpu(hardware).board_watts
     return None if one is None else one * gpus
 
 

@@ -12,7 +12,6 @@ from sim.metrics import e2e_s, finished_values, step_length_s
 from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.study.limits import limit_shares, main_limit
-from sim.study.scaled_cost import with_step_times
 from sim.study.slo import Limit
 from sim.study.steady import kept_window, steadiness
 
@@ -63,11 +62,9 @@ class Probe:
         return f"{rate}: {', '.join(values)}: {state}, limited by {self.main_limit}"
 
 
-def judge(
-    value: float, study: ResolvedStudy, limits: tuple[Limit, ...], step_time_factor: float = 1.0
-) -> Probe:
+def judge(value: float, study: ResolvedStudy, limits: tuple[Limit, ...]) -> Probe:
     """Run a study and judge it."""
-    return judged(value, study, simulate(with_step_times(study, step_time_factor)), limits)
+    return judged(value, study, simulate(study), limits)
 
 
 def judged(

@@ -12,6 +12,7 @@ from sim.metrics import (
     summarise,
 )
 from sim.run_result import Columns, RunResult
+from sim.study.full_load import lasting_rates
 from sim.study.limits import limit_shares, main_limit
 from sim.study.steady import kept_window, steadiness, trimmed
 from sim.study.sweep_section import TrimSection
@@ -23,24 +24,20 @@ def result_row(study: ResolvedStudy, result: RunResult, trim: TrimSection | None
     """The row of a run; absent figures are None.
 
     Keys are the summary's paths (`latency.ttft_s.p99`), then `gpus`, `per_gpu.*`, `load.*`,
-    `limits.*`, `steady.*` and `run.*`. With `trim`, latencies are those of the requests that it
-    keeps; pooled ITL has no such form and is left out.
+    `limits.*`, `steady.*` and `run.*`. `per_gpu.*` are rates that would last: of the steady window,
+    or of an overloaded run's time at full load; `per_gpu.too_short` says why there are none. With
+    `trim`, latencies are those of the requests that it keeps; pooled ITL has no such form and is
+    left out.
     """
     summary = summarise(result)
     window = kept_window(result.requests, trim)
     if trim is not None:
         summary["latency"] = {**_latencies(trimmed(result.requests, window)), "itl_s": {}}
     row = dict(_leaves({k: v for k, v in summary.items() if k not in ("run", "replicas")}))
-    gpus = study.num_replicas * study.engine.tensor_parallel_size
-    whole, steady = summary["throughput"], summary["steady_window"] or {}
-    row["gpus"] = gpus
-    for name in ("requests_per_s", "output_tokens_per_s"):
-        rate = steady.get(name, whole[name])
-        row[f"per_gpu.{name}"] = None if rate is None else rate / gpus
     row |= _load(study, result.requests)
     judged = steadiness(result.requests, window)
     row["load.drift_share"] = judged.backlog and judged.backlog.drift_share
-    row["load.is_saturated"] = bool(judged.backlog and judged.backlog.is_growing)
+    row |= _rates(study, result, bool(judged.backlog and judged.backlog.is_growing), summary)
     row["steady.is_steady"] = judged.is_steady
     row["steady.reason"] = "; ".join(judged.reasons)
     return row | _limits(result, summary) | _origin(result)
@@ -54,6 +51,27 @@ def error_row(error: Exception) -> Row:
 def _latencies(requests: Columns) -> dict[str, Any]:
     columns = latency_columns(requests)
     return {name: stats_of(finished_values(requests, columns[name])) for name in LATENCY_COLUMNS}
+
+
+def _rates(
+    study: ResolvedStudy, result: RunResult, is_growing: bool, summary: Mapping[str, Any]
+) -> Row:
+    """Lasting rates a GPU; of the whole run where it has no steady window."""
+    gpus = study.num_replicas * study.engine.tensor_parallel_size
+    steady = summary["steady_window"] or summary["throughput"]
+    rates = lasting_rates(result, is_growing, steady)
+    return {
+        "load.is_saturated": rates.is_saturated,
+        "gpus": gpus,
+        "per_gpu.requests_per_s": _share(rates.requests_per_s, gpus),
+        "per_gpu.output_tokens_per_s": _share(rates.output_tokens_per_s, gpus),
+        "per_gpu.part": rates.part,
+        "per_gpu.too_short": rates.too_short,
+    }
+
+
+def _share(rate: float | None, gpus: int) -> float | None:
+    return None if rate is None else rate / gpus
 
 
 def _load(study: ResolvedStudy, requests: Columns) -> Row:

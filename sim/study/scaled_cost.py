@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from calibration import CostModel, StepShape
 from calibration.cost_model import CostProvenance, FloatArray
-from sim.config import ResolvedStudy
 
 
 class ScaledCost:
@@ -33,10 +32,3 @@ class ScaledCost:
         """Return the scaled times of a run of decode steps."""
         times = self._inner.decode_times_s(num_decodes, decode_context_tokens, num_steps)
         return times * self._factor
-
-
-def with_step_times(study: ResolvedStudy, factor: float) -> ResolvedStudy:
-    """The study with every step `factor` times as long; itself for a factor of 1."""
-    if factor == 1.0:
-        return study
-    return replace(study, cost_model=ScaledCost(study.cost_model, factor))

@@ -135,7 +135,7 @@ def _halves_differ(values: FloatArray) -> str:
     half = len(values) // 2
     first, second = batch_means(values[:half], 0.99), batch_means(values[half:], 0.99)
     for name, found in (("first", first), ("second", second)):
-        if not found.is_reliable:
+        if found.correlation_time > half / 10:
             return (
                 f"TTFTs of the {name} half are related over a tenth of it: a transient, or a run "
                 "too short to judge"

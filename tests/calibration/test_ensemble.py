@@ -66,3 +66,11 @@ def test_a_profile_without_errors_has_no_ensemble() -> None:
     base = parse_profile(profile_document(), "p")
     with pytest.raises(CalibrationError, match="p: its fit section has no errors"):
         draw(base, 2)
+
+
+def test_an_error_of_no_points_is_no_record() -> None:
+    """A hurried calibration has tables, but measured nothing off their grids."""
+    fit = {name: {"num_points": 0} for name in ("dense", "prefill_attention", "decode_attention")}
+    base = replace(parse_profile(second_document(), "p"), fit=fit)
+    with pytest.raises(CalibrationError, match="p: its fit section has no errors"):
+        draw(base, 2)

@@ -4,23 +4,23 @@ import pytest
 
 from calibration import CalibrationError, gpu_names, load_gpu, serving_defaults
 
-# BF16 and FP8 dense TFLOPS, GB, GB/s, link GB/s both ways.
+# BF16 and FP8 dense TFLOPS, GB, GB/s, link GB/s both ways, W.
 DATA_SHEETS = {
-    "a100-sxm-40gb": (312, None, 40, 1555, 600),
-    "a100-sxm-80gb": (312, None, 80, 2039, 600),
-    "h100-sxm-80gb": (1979 / 2, 3958 / 2, 80, 3350, 900),
-    "h200-sxm-141gb": (1979 / 2, 3958 / 2, 141, 4800, 900),
-    "b200-sxm-180gb": (4500 / 2, 9000 / 2, 180, 8000, 1800),
-    "l40s": (362.05, 733, 48, 864, 64),
-    "l4": (242 / 2, 485 / 2, 24, 300, 64),
-    "rtx-4090": (165.2, 330.3, 24, 1008, 64),
-    "rtx-pro-6000": (503.8, 1007.6, 96, 1792, 128),
+    "a100-sxm-40gb": (312, None, 40, 1555, 600, 400),
+    "a100-sxm-80gb": (312, None, 80, 2039, 600, 400),
+    "h100-sxm-80gb": (1979 / 2, 3958 / 2, 80, 3350, 900, 700),
+    "h200-sxm-141gb": (1979 / 2, 3958 / 2, 141, 4800, 900, 700),
+    "b200-sxm-180gb": (4500 / 2, 9000 / 2, 180, 8000, 1800, 1000),
+    "l40s": (362.05, 733, 48, 864, 64, 350),
+    "l4": (242 / 2, 485 / 2, 24, 300, 64, 72),
+    "rtx-4090": (165.2, 330.3, 24, 1008, 64, 450),
+    "rtx-pro-6000": (503.8, 1007.6, 96, 1792, 128, 600),
 }
 
 
 def test_data_sheets() -> None:
     assert set(gpu_names()) == set(DATA_SHEETS)
-    for name, (bf16, fp8, memory, bandwidth, link) in DATA_SHEETS.items():
+    for name, (bf16, fp8, memory, bandwidth, link, power) in DATA_SHEETS.items():
         gpu = load_gpu(name)
         assert gpu.bf16_flops == pytest.approx(bf16 * 1e12)
         assert gpu.fp8_flops == (None if fp8 is None else pytest.approx(fp8 * 1e12))
@@ -29,6 +29,7 @@ def test_data_sheets() -> None:
         assert gpu.link_bytes_per_s == link * 1e9 / 2
         # Firmware, page tables and, on GDDR6, ECC take up to a tenth.
         assert 0.9 * gpu.memory_bytes < gpu.usable_memory_bytes < gpu.memory_bytes
+        assert gpu.board_watts == power
         assert "NVIDIA" in gpu.source
 
 

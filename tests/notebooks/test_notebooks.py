@@ -1,5 +1,6 @@
 """Every notebook runs from top to bottom, and was kept as it runs: with outputs, without errors."""
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -15,7 +16,12 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_prints_what_it_kept(path, tmp_path, monkeypatch):
-    """Text outputs must be the kept ones: the same study gives the same figures."""
+    """Text outputs must be the kept ones: the same study gives the same figures.
+
+    Of cells that time this machine (tagged `timed`) all but the numbers must be.
+    """
+    if path.name.startswith("2_"):
+        pytest.importorskip("torch", reason="needs PyTorch")
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
     kept = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)
@@ -23,7 +29,9 @@ def test_a_notebook_runs_and_prints_what_it_kept(path, tmp_path, monkeypatch):
     nbclient.NotebookClient(fresh, timeout=300, resources=resources).execute()
     for before, after in zip(kept.cells, fresh.cells, strict=True):
         if before.cell_type == "code":
-            assert texts(after) == texts(before), "run it again and keep its outputs"
+            is_timed = "timed" in before.metadata.get("tags", [])
+            old, new = (without_numbers(t) if is_timed else t for t in map(texts, (before, after)))
+            assert new == old, "run it again and keep its outputs"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -41,7 +49,7 @@ def test_a_notebook_is_a_lesson(path):
 
 
 def test_the_notebooks_are_there():
-    assert len(NOTEBOOKS) >= 5
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"{i}_" for i in range(1, 7)]
 
 
 def texts(cell) -> list[str]:
@@ -56,3 +64,11 @@ def texts(cell) -> list[str]:
         elif "text/plain" in output.get("data", {}):
             shown.append(output.data["text/plain"])
     return shown
+
+
+NUMBER = re.compile(r"[+-]?(\d[\d,]*(\.\d+)?|nan)(%|e[+-]\d+)?")
+
+
+def without_numbers(shown: list[str]) -> list[str]:
+    """The same with every number, and the blanks that line them up, replaced."""
+    return [re.sub(r" +", " ", NUMBER.sub("#", text)) for text in shown]

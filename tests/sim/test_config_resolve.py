@@ -188,17 +188,40 @@ def test_a_pool_below_max_model_len_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": "llama-3.1-8bb"}, "did you mean 'llama-3.1-8b'"),
-        ({"hardware": "H1000"}, "did you mean 'h100"),
+        ({"model": "llama-3.1-8bb"}, "model: unknown model .* did you mean 'llama-3.1-8b'"),
+        ({"hardware": "H1000"}, "hardware: unknown GPU .* did you mean 'h100"),
         ({"model": "llama-3.1-70b"}, "does not fit"),
-        ({"engine": {"tensor_parallel_size": 3}}, "tensor_parallel_size 3 does not divide"),
+        ({"engine": {"tensor_parallel_size": 3}}, "engine: tensor_parallel_size 3 does not divide"),
         ({"engine": {"kv_cache_dtype": "fp4"}}, "unknown kv_cache_dtype 'fp4'"),
+        ({"cost_model": {"kind": "profile", "path": "no.json"}}, "cost_model: no.json: can't be"),
         ({"model": "no/such/config.json"}, "no/such/config.json: can't be read"),
     ],
 )
 def test_what_calibration_refuses_comes_through(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(CalibrationError, match=said):
         resolved(**changes)
+
+
+def test_an_unknown_scheduler_is_told_the_known_ones() -> None:
+    """It must not be taken for a wish for vLLM."""
+    assert "did you mean 'vllm'?" in refusal(engine={"scheduler": "vlm"})
+    assert "known: headway, vllm" in refusal(engine={"scheduler": "foo"})
+
+
+@pytest.mark.parametrize(
+    "key", ["priority_weights", "tenant_weights", "lora_weights", "priority_map"]
+)
+def test_an_empty_mapping_says_nothing_and_is_refused(key: str) -> None:
+    if key == "lora_weights":
+        trace = generator(lora_weights={})
+    else:
+        trace = {"sample": True, key: {}}
+    assert f"{key}: it is empty; give entries, or leave the key out" in refusal(trace=trace)
+
+
+def test_more_replicas_than_anybody_has_are_refused_at_once() -> None:
+    said = "replicas: 1000000 is out of range; it must be at most 10000"
+    assert said in refusal(replicas=1_000_000)
 
 
 def test_an_unknown_router_fails_before_the_trace_is_read() -> None:

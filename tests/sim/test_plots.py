@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
+from sim.metrics import summarise
 from sim.plots import plot_cdf, plot_step_times, plot_ttft_over_arrival, save_run_plots
 from sim.plots.run_plots import latency_cdf, over_time, step_time, ttft_over_arrival
 from sim.plots.sampling import bin_means, bin_rates, evenly
@@ -62,8 +63,23 @@ def test_drawing_leaves_matplotlib_as_it_was(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+def test_a_figure_has_the_units_of_the_table(run):
+    """The rule of both: milliseconds for a median below a second."""
+    slow = toy_run(toy_requests(60, 20.0, seed=4), base_s=0.2)
+    for result in (run, slow):
+        latency = summarise(result)["latency"]
+        wanted = {n: "ms" if latency[f"{n}_s"]["p50"] < 1 else "s" for n in ("ttft", "tpot", "e2e")}
+        shown = [ax.get_xlabel() for ax in latency_cdf(result).axes]
+        assert shown == [f"{name.upper()} ({unit})" for name, unit in wanted.items()]
+
+
 def test_axes_have_names_and_units(run):
-    assert labels(latency_cdf(run)) == ["TTFT (s)", "share of requests", "TPOT (ms)", "E2E (s)"]
+    assert labels(latency_cdf(run)) == [
+        "TTFT (ms)",
+        "share of requests",
+        "TPOT (ms)",
+        "E2E (ms)",
+    ]
     assert labels(over_time(run)) == [
         "running\nrequests",
         "waiting\nrequests",
@@ -72,7 +88,7 @@ def test_axes_have_names_and_units(run):
         "simulated time (s)",
         "requests / s",
     ]
-    assert labels(ttft_over_arrival(run)) == ["arrival (s)", "TTFT (s)"]
+    assert labels(ttft_over_arrival(run)) == ["arrival (s)", "TTFT (ms)"]
     assert labels(step_time(run)) == [
         "tokens computed in the step",
         "step time (ms)",

@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibration import CalibrationError
 from sim.cli.app import run_app
 from sim.errors import StudyError
 from sim.run_result import Slo
 from sim.study.bracket import largest_rate, smallest_count
-from sim.study.capacity import Search, run_search, seed_interval
+from sim.study.capacity import Search, run_search
+from sim.study.capacity_interval import rate_interval
 from sim.study.gpu_costs import parse_prices, watts
 from sim.study.pareto import pareto_front
 from sim.study.slo import Limit, parse_limit, parse_limits, requests_needed
@@ -58,7 +60,7 @@ def test_the_rate_of_a_queue_is_the_formula_s(rates):
     for found in rates:
         assert found.value == pytest.approx(0.8, abs=0.06)
         assert found.value < found.next_bad <= 1.021 * found.value
-    interval = seed_interval(rates)
+    interval = rate_interval(rates)
     assert interval.low < np.mean([f.value for f in rates]) < interval.high
 
 
@@ -168,7 +170,8 @@ def test_limits_are_read_and_count_their_requests():
 def test_prices_and_power_are_of_the_named_gpu():
     assert parse_prices(["h100=2.5"]) == {"h100-sxm-80gb": 2.5}
     assert watts("h100-sxm-80gb", 3) == 2100
-    assert watts("something else", 1) is None
+    with pytest.raises(CalibrationError, match="something else"):
+        watts("something else", 1)
 
 
 def test_the_front_has_no_point_that_another_beats():

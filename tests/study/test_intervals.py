@@ -10,7 +10,8 @@ from sim.study.intervals import (
     batch_means,
     block_indices,
     block_length,
-    lag_one,
+    correlation_time,
+    mean_error,
     t_interval,
     values_needed,
 )
@@ -58,19 +59,37 @@ def test_values_needed_is_the_smallest_that_is_precise_enough():
 
 
 def test_batch_means_cover_the_mean_of_a_correlated_series():
-    """A plain t interval covers it a third of the time; batch means about as often as they say."""
-    rng, plain, batched = normal(3), 0, 0
-    for _ in range(300):
+    """A plain t interval covers it a third of the time; batch means as often as they say.
+
+    5 % of 1,500 is 3.5 to 6.5 % but for one chance in a hundred.
+    """
+    rng, plain, missed = normal(3), 0, 0
+    for _ in range(1500):
         x = autoregressive(0.9, 3000, rng)
         plain += t_interval(x).holds(0.0)
-        batched += batch_means(x).interval.holds(0.0)
-    assert plain / 300 < 0.5
-    assert 0.89 <= batched / 300 <= 0.99
+        missed += not batch_means(x).interval.holds(0.0)
+    assert plain / 1500 < 0.5
+    assert 0.035 <= missed / 1500 <= 0.065
+
+
+def test_batch_means_of_independent_values_are_the_textbook_error():
+    """sigma / sqrt(n), on average over series."""
+    rng = normal(4)
+    errors = [mean_error(rng.standard_normal(400)).error for _ in range(400)]
+    assert math.sqrt(np.mean(np.square(errors))) == pytest.approx(1 / 20, rel=0.05)
+
+
+def test_the_interval_of_latencies_reaches_farther_up():
+    """Of the logarithm: its ends are the mean divided and multiplied by one factor."""
+    interval = batch_means(np.exp(normal(5).standard_normal(500))).interval
+    assert interval.high * interval.low == pytest.approx(interval.estimate**2)
+    assert interval.high - interval.estimate > interval.estimate - interval.low > 0
 
 
 def test_batch_means_say_when_a_run_is_too_short_for_its_correlation():
     reliable = [batch_means(autoregressive(0.999, 500, normal(s))).is_reliable for s in range(40)]
-    assert np.mean(reliable) < 0.5
+    assert np.mean(reliable) < 0.05
+    assert batch_means(autoregressive(0.9, 5000, normal(1))).is_reliable
 
 
 def test_too_few_values_for_batches_are_refused():
@@ -78,9 +97,11 @@ def test_too_few_values_for_batches_are_refused():
         batch_means(np.ones(19))
 
 
-def test_lag_one_of_a_known_series():
-    assert lag_one(autoregressive(0.7, 20000, normal(1))) == pytest.approx(0.7, abs=0.02)
-    assert lag_one(np.ones(10)) == 0.0
+def test_the_correlation_time_of_a_known_series():
+    """(1 + rho) / (1 - rho) for a first-order series."""
+    assert correlation_time(autoregressive(0.9, 200_000, normal(1))) == pytest.approx(19, rel=0.1)
+    assert correlation_time(normal(1).standard_normal(20_000)) == pytest.approx(1, abs=0.1)
+    assert correlation_time(np.ones(10)) == 1.0
 
 
 def test_blocks_are_longer_where_correlation_lasts_longer():

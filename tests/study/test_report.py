@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from sim.cli.app import run_app
@@ -14,7 +15,7 @@ from sim.config import resolve_study
 from sim.report import html
 from sim.result import save
 from sim.simulation import simulate
-from tests.study.studies import chat_study, write_study
+from tests.study.studies import chat_study, queue_study, write_study
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 GRID = {
@@ -42,8 +43,19 @@ def sweep_report(tmp_path_factory) -> Path:
     return folder / "out" / "report.html"
 
 
-def test_a_page_loads_nothing_from_anywhere(run_report, sweep_report):
-    for path in (run_report, sweep_report):
+@pytest.fixture(scope="module")
+def capacity_report(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    study = write_study(folder, queue_study(150, 0.3))
+    out = str(folder / "out")
+    options = ("--grid", "hardware=h100,h200", "--accept-short", "--jobs", "1", "--out", out)
+    assert run_app(["capacity", str(study), "--slo", "ttft_mean_s=3", *options]) == 0
+    assert run_app(["report", out]) == 0
+    return folder / "out" / "report.html"
+
+
+def test_a_page_loads_nothing_from_anywhere(run_report, sweep_report, capacity_report):
+    for path in (run_report, sweep_report, capacity_report):
         text = path.read_text()
         sources = re.findall(r"""(?:src|href)=["']([^"']*)["']""", text)
         assert sources and all(source.startswith("data:") for source in sources)
@@ -54,7 +66,7 @@ def test_a_run_s_page_has_figures_plots_and_warnings(run_report):
     text = run_report.read_text()
     assert "Not calibrated" in text
     assert text.count("data:image/png;base64,") == 4
-    for words in ("TTFT", "batch means", "Slowest requests", "config.yaml", "Throughput"):
+    for words in ("TTFT", "block means", "Slowest requests", "config.yaml", "Throughput"):
         assert words in text
     summary = json.loads((run_report.parent / "summary.json").read_text())
     assert repr(summary["latency"]["ttft_s"]["p99"]) in text
@@ -83,6 +95,31 @@ def test_a_comparison_s_page(tmp_path):
     assert "Queue time mean higher by" in text and "data:image/png;base64," in text
 
 
+def test_a_capacity_answer_s_page_has_every_probe(capacity_report):
+    text = capacity_report.read_text()
+    probes = pd.read_csv(capacity_report.parent / "probes.csv")
+    answers = pd.read_csv(capacity_report.parent / "capacity.csv")
+    # Rows of three tables: answers, searches (one each here) and probes.
+    assert len(re.findall(r"<tr><td", text)) == 2 * len(answers) + len(probes)
+    assert "Largest rate with TTFT mean at most 3 s" in text
+    assert (
+        "Not calibrated" in text and "the error of step times: the cost model is constant" in text
+    )
+    assert all(repr(float(value)) in text for value in answers["value"])
+    assert text.count("data:image/png;base64,") == 1
+
+
+def test_a_capacity_answer_that_is_not_whole_is_refused(tmp_path, capacity_report, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(capacity_report.parent, copy)
+    (copy / "capacity.json").write_text('{"kind": "rate"}')
+    assert run_app(["report", str(copy)]) == 2
+    assert "is not whole" in capsys.readouterr().err
+    (copy / "capacity.json").write_text("{")
+    assert run_app(["report", str(copy)]) == 2
+    assert "can't be read as JSON" in capsys.readouterr().err
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
     assert run_app(["report", str(tmp_path)]) == 2
     assert "is no folder of a run" in capsys.readouterr().err
@@ -92,7 +129,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
 PROBE = """
 <script>
 window.addEventListener("load", () => {
-  const table = document.querySelector("table.sorts"), head = table.tHead.rows[0].cells;
+  const numbers = table => table.tHead.querySelectorAll("th.n").length;
+  const table = [...document.querySelectorAll("table.sorts")]
+    .reduce((a, b) => numbers(b) > numbers(a) ? b : a);
+  const head = table.tHead.rows[0].cells;
   const shown = cell => cell.dataset.v ?? cell.textContent;
   const column = i => [...table.tBodies[0].rows].map(r => shown(r.cells[i]));
   const out = {errors: window.seen, numeric: [],
@@ -128,7 +168,7 @@ def chromium(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to open the page in")
-@pytest.mark.parametrize("kind", ["run_report", "sweep_report"])
+@pytest.mark.parametrize("kind", ["run_report", "sweep_report", "capacity_report"])
 def test_a_browser_opens_it_without_errors_and_its_tables_sort(tmp_path, request, kind):
     text = request.getfixturevalue(kind).read_text()
     page = tmp_path / "page.html"

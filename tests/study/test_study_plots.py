@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.colors import LogNorm, Normalize
 from PIL import Image
 
 from sim.errors import StudyError
@@ -12,7 +13,7 @@ from sim.plots.effects import plot_effects
 from sim.plots.heat_map import plot_heat_map
 from sim.plots.over_time import time_bins
 from sim.plots.pareto import plot_pareto
-from sim.plots.style import house_style, new_figure
+from sim.plots.style import house_style, new_figure, three_digits
 from sim.study.curve import curve_lines, knee, read_measured
 from sim.study.pareto import pareto_front
 from tests.sim.toy_run import toy_requests, toy_run
@@ -94,7 +95,7 @@ def test_the_figure_has_four_panels_units_and_measured_points(lines, tmp_path):
     measured = read_measured("output_tokens_per_s_per_gpu,ttft_p50_s\n150,0.05\n", "m.csv")
     figure = curve_figure(lines, ttft_limit_s=0.5, measured=measured, notes=["a cost model"])
     labels = [ax.get_ylabel() for ax in figure.axes[:4]]
-    assert labels == ["TTFT mean (s)", "TTFT p50 (s)", "TTFT p99 (s)", "TPOT mean (ms)"]
+    assert labels == ["TTFT mean (ms)", "TTFT p50 (ms)", "TTFT p99 (ms)", "TPOT mean (ms)"]
     assert "a cost model" in figure.get_supxlabel()
     crosses = [[line for line in ax.lines if line.get_marker() == "x"] for ax in figure.axes[:4]]
     assert [len(found) for found in crosses] == [0, 1, 0, 0]
@@ -121,8 +122,26 @@ def test_a_heat_map_has_a_number_in_every_cell_that_has_one():
     ax = axes()
     values = np.array([[1.0, 2.0, np.nan], [4.0, 5.0, 6.0]])
     plot_heat_map(ax, values, [1, 2, 3], ["a", "b"], x_name="x", y_name="y", name="TTFT (s)")
-    assert sorted(t.get_text() for t in ax.texts) == ["1", "2", "4", "5", "6"]
+    assert sorted(t.get_text() for t in ax.texts) == ["-", "1", "2", "4", "5", "6"]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1496.7, "1,500"), (12345.0, "12,300"), (0.2738, "0.274"), (16.04, "16.0"), (9.999, "10.00"),
+     (7.0, "7"), (0.0, "0"), (-31.25, "-31.2"), (0.00012345, "0.000123")],
+)  # fmt: skip
+def test_cells_have_three_digits_and_no_powers_of_ten(value, shown):
+    assert three_digits(value) == shown
+
+
+def test_a_heat_map_of_values_far_apart_goes_by_the_logarithm():
+    """Or all but the largest have one colour."""
+    for values, kind in (([[1.0, 10.0, 100.0]], LogNorm), ([[1.0, 2.0, 3.0]], Normalize)):
+        ax = axes()
+        plot_heat_map(ax, np.array(values), "abc", "d", x_name="x", y_name="y", name="z")
+        (image,) = ax.images
+        assert type(image.norm) is kind
 
 
 def test_a_pareto_plot_labels_the_front_only():

@@ -1,0 +1,182 @@
+"""The answer for one configuration, from all of its searches: value, interval, cost, in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.study.capacity import Found, Kind, nothing_meets
+from sim.study.capacity_interval import count_range, range_chance, rate_interval
+from sim.study.gpu_costs import dollars_an_hour, watts
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where the answer lies, and what was taken into account.
+
+    The ends are of an interval at `confidence` or, where that is None, the range of `num_draws`
+    answers. `covers` and `not_covered` are the sources of error, the latter with the reason.
+    """
+
+    confidence: float | None
+    num_draws: int
+    low: float | None
+    high: float | None
+    covers: tuple[str, ...]
+    not_covered: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """The ends and the sources in words."""
+        left_out = "; ".join(self.not_covered)
+        if self.low is None or self.high is None:
+            return f"no interval: {left_out}"
+        ends = f"{self.low:.4g} to {self.high:.4g}" if self.high < np.inf else f"{self.low:.4g} up"
+        rest = f"; not covered: {left_out}" if left_out else ""
+        if self.confidence is not None:
+            head = f"{self.confidence:.0%} interval {ends}"
+        else:
+            chance = range_chance(self.num_draws)
+            head = f"range {ends} (would hold one more draw in {chance:.0%} of cases)"
+        return f"{head}, covers {' and '.join(self.covers)}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a configuration can do. `value` is requests a second or replicas, None if nothing does.
+
+    `failed` says why there is no value; `steps_slower` and `steps_faster` are the answers with
+    step times that are off by a given share, None where none was given or nothing was found.
+    """
+
+    configuration: str
+    kind: Kind
+    value: float | None
+    next_bad: float | None
+    spread: Spread | None
+    num_seeds: int
+    limited_by: str | None
+    hardware: str
+    cost_label: str
+    is_calibrated: bool
+    gpus: int | None
+    watts: int | None
+    dollars_an_hour: float | None
+    failed: str | None
+    scaled: Mapping[str, float | None]
+
+    def row(self) -> dict[str, Any]:
+        """The answer as a flat row."""
+        values = asdict(self)
+        spread, scaled = values.pop("spread") or {}, values.pop("scaled")
+        ends = {name: spread.get(name) for name in ("low", "high")}
+        words = {name: "; ".join(spread.get(name, ())) for name in ("covers", "not_covered")}
+        return {**values, **ends, **words, **scaled}
+
+    def sentence(self) -> str:
+        """The answer in one sentence, without its interval."""
+        if self.value is None:
+            return f"{self.configuration}: {self.failed}"
+        parts = self._rate_parts() if self.kind == "rate" else self._count_parts()
+        for side, value in self.scaled.items():
+            shown = "none" if value is None else f"{value:.4g}"
+            parts.append(f"with {side.removeprefix('steps_')} steps {shown}")
+        return f"{self.configuration}: {'; '.join(parts)}"
+
+    def _rate_parts(self) -> list[str]:
+        limited = f", limited by {self.limited_by}" if self.limited_by else ""
+        parts = [f"{self.value:.4g} requests/s meet the limits{limited}"]
+        if self.num_seeds == 1 and self.next_bad is not None:
+            parts.append(f"{self.next_bad:.4g} do not")
+        return parts
+
+    def _count_parts(self) -> list[str]:
+        below = self.next_bad
+        parts = [
+            f"{self.value:.0f} replicas meet the limits",
+            "fewer there are not" if below is None else f"{below:.0f} do not",
+            f"{self.gpus} GPUs",
+        ]
+        if self.watts is not None:
+            parts.append(f"{self.watts:,} W of board power at most")
+        hour = self.dollars_an_hour
+        if hour is not None:
+            parts.append(f"{hour:,.2f} dollars an hour, {hour * 8760:,.0f} a year")
+        return parts
+
+
+def answer_of(
+    founds: Sequence[Found], prices: Mapping[str, float], unknown: str | None = None
+) -> Answer:
+    """The answer of one configuration's searches.
+
+    `unknown` says why there are no searches with the profile's errors, None if there are.
+    """
+    plain = sorted((f for f in founds if f.search.is_plain), key=lambda f: f.search.seed)
+    members = [f for f in founds if f.search.member is not None]
+    scaled = [f for f in founds if f.search.step_time_factor != 1]
+    first = plain[0]
+    failed = next((text for f in plain if (text := nothing_meets(f)) is not None), None)
+    value, spread = None, None
+    if failed is None:
+        value, spread = _value_and_spread(plain, members, unknown)
+    gpus = None
+    if value is not None and first.search.kind == "replicas":
+        gpus = int(value) * first.gpus_a_replica
+    return Answer(
+        configuration=first.search.label,
+        kind=first.search.kind,
+        value=value,
+        next_bad=first.next_bad if failed is None else None,
+        spread=spread,
+        num_seeds=len(plain),
+        limited_by=None if first.at is None else first.at.main_limit,
+        hardware=first.hardware,
+        cost_label=first.cost_label,
+        is_calibrated=first.is_calibrated,
+        gpus=gpus,
+        watts=None if gpus is None else watts(first.hardware, gpus),
+        dollars_an_hour=None if gpus is None else dollars_an_hour(first.hardware, gpus, prices),
+        failed=failed,
+        scaled={f"steps_{'faster' if f.search.step_time_factor < 1 else 'slower'}": f.value
+                for f in scaled},
+    )  # fmt: skip
+
+
+def _value_and_spread(
+    plain: Sequence[Found], members: Sequence[Found], unknown: str | None
+) -> tuple[float, Spread]:
+    values = [found.value for found in plain if found.value is not None]
+    covers, not_covered = _sources(plain, members, unknown)
+    num_draws = max(len(members), _num_traces(plain))
+    if plain[0].search.kind == "rate":
+        found = rate_interval(plain, members, _CONFIDENCE)
+        low, high = (None, None) if found is None else (found.low, found.high)
+        value = float(np.mean(values)) if found is None else found.estimate
+        return value, Spread(_CONFIDENCE, num_draws, low, high, covers, not_covered)
+    low, high = count_range(plain, members) if covers else (None, None)
+    return max(values), Spread(None, num_draws, low, high, covers, not_covered)
+
+
+def _sources(
+    plain: Sequence[Found], members: Sequence[Found], unknown: str | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    covers, not_covered = [], []
+    traces = _num_traces(plain)
+    if traces > 1:
+        covers.append(f"{traces} seeds")
+    elif len(plain) > 1:
+        not_covered.append("seeds, which change nothing in this trace")
+    else:
+        not_covered.append("seeds, of which there is one (--seeds 5)")
+    if members:
+        covers.append(f"the profile's errors ({len(members)} of its ensemble)")
+    else:
+        not_covered.append(f"the error of step times: {unknown}")
+    return tuple(covers), tuple(not_covered)
+
+
+def _num_traces(founds: Sequence[Found]) -> int:
+    return len({found.trace_sha256 for found in founds})
