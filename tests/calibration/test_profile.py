@@ -166,7 +166,7 @@ def test_a_wrong_unit_is_suspected(tmp_path: Path, factor: float, unit: str) -> 
     [
         ("format", "other", "not a profile"),
         ("format", ..., "not a profile"),
-        ("schema_version", 3, "schema_version is 3; this release reads 1 and 2"),
+        ("schema_version", 4, "schema_version is 4; this release reads 1, 2, 3"),
         ("schema_version", ..., "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("step_overhead_us", -1, "step_overhead_us: is -1"),
