@@ -129,7 +129,12 @@ class _Bench:
         entries = asdict(self._provenance())
         for changing in ("date", "git_commit", "notes"):
             del entries[changing]
-        return {**entries, **asdict(self.limits), "block_size": self.options.block_size}
+        return {
+            **entries,
+            **asdict(self.limits),
+            "block_size": self.options.block_size,
+            "decode_contexts": "equal",  # of the tables' batches; they were spread once
+        }
 
     def result(self, store: SampleStore, *, is_partial: bool) -> Calibration:
         """The profile with its fit, and the held-out steps."""

@@ -203,6 +203,7 @@ def fit_lines(profile: Profile) -> list[str]:
                 f"{name}: off its grid {errors['num_points']} points, error mean"
                 f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
             )
+    lines += _skew_lines(profile)
     lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
     host = fit.get("host_overhead")
     if host is not None:
@@ -213,6 +214,26 @@ def fit_lines(profile: Profile) -> list[str]:
     return lines + _held_out_lines(fit.get("held_out"))
 
 
+def _skew_lines(profile: Profile) -> list[str]:
+    """What contexts of unlike length cost, and how well the correction catches it."""
+    lines = []
+    for name, what in (
+        ("decode_skew", "unlike contexts"),
+        ("decode_skew_beside_chunks", "unlike contexts beside chunks"),
+    ):
+        table, errors = getattr(profile, name), profile.fit[name]
+        if table is not None and errors["num_points"]:
+            shares = ", ".join(
+                f"{share:.3f} at {count:g}"
+                for count, share in zip(table.axis, table.share, strict=True)
+            )
+            lines.append(
+                f"{what}: share of the longest {shares} decodes; attention off by"
+                f" {errors['uncorrected_bias']:+.1%} without, {errors['bias']:+.1%} with it"
+            )
+    return lines
+
+
 def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1%}"
 
@@ -220,7 +241,7 @@ def _share(value: float | None) -> str:
 def _held_out_lines(held_out: Any) -> list[str]:
     if held_out is None:
         return ["no held-out step was timed"]
-    rows = {"all": held_out["all"], **held_out["by_region"]}
+    rows = {"all": held_out["all"], **held_out["by_region"], **held_out["by_skew"]}
     lines = [f"{'held-out whole steps':40}{'steps':>6}{'MAPE':>8}{'p50':>8}{'p90':>8}{'bias':>8}"]
     return lines + [
         f"{name:40}{row['num_points']:>6}{row['mean']:>8.1%}{row['p50']:>8.1%}"

@@ -10,6 +10,7 @@ import pytest
 import traces
 from calibration import CalibrationError, ModelSpec, ProfileCost, StepShape, parse_profile
 from calibration.bench.points import Point
+from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import Piece, pack
 from sim.cli.app import run_app
 from sim.rng import Streams
@@ -22,7 +23,7 @@ from calibration.bench.attention import make_cache  # noqa: E402
 from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
-from calibration.bench.sections import OPERATIONS, spread  # noqa: E402
+from calibration.bench.sections import OPERATIONS  # noqa: E402
 from calibration.bench.timing import make_timer  # noqa: E402
 
 TINY = ModelSpec(
@@ -148,9 +149,11 @@ def test_what_can_not_be_measured_is_refused() -> None:
         make_cache(TINY, 10**12, 16, open_device("cpu"), torch.float32)
 
 
-def test_spread_contexts_keep_their_mean() -> None:
-    for mean, count in ((100, 7), (64, 32), (1000, 2)):
-        assert np.mean(spread(mean, count)) == pytest.approx(mean, rel=0.01)
+def test_skewed_contexts_keep_their_mean() -> None:
+    for mean, count in ((100, 7), (64, 32), (1000, 2), (500, 1)):
+        contexts = skewed_contexts(mean, count)
+        assert np.mean(contexts) == pytest.approx(mean, rel=0.02)
+        assert max(contexts) == pytest.approx(4 * min(contexts), rel=0.05) or count == 1
     assert str(Point("dense", 4)) == "dense 4"
 
 
