@@ -58,7 +58,8 @@ class ProfileCost:
         label = (
             f"profile: measured on {measured.device} with {measured.kernel_backend},"
             f" {measured.model} {measured.weight_dtype}"
-            f" tensor parallel {measured.tensor_parallel_size}, {measured.date}"
+            f" tensor parallel {measured.tensor_parallel_size}"
+            f"{' with expert parallel' if measured.expert_parallel else ''}, {measured.date}"
         )
         details = {
             **asdict(measured),
@@ -185,6 +186,7 @@ def load_profile(
     gpu: GpuSpec | None = None,
     tensor_parallel_size: int | None = None,
     kv_cache_dtype: str | None = None,
+    expert_parallel: bool | None = None,
 ) -> ProfileCost:
     """Read a profile for a study; what the study gives must be what was measured.
 
@@ -199,6 +201,7 @@ def load_profile(
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
         kv_cache_dtype=kv_cache_dtype,
+        expert_parallel=expert_parallel,
     )
     if model is not None and gpu is not None:
         check_plausible(profile, model, gpu)

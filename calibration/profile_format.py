@@ -70,6 +70,7 @@ class ProfileProvenance:
         source: how the tables came about (command, import).
         git_commit: of the measuring code.
         notes: anything else (clocks, power limit).
+        expert_parallel: whether experts lay whole on the GPUs of the group; in a file if true.
     """
 
     device: str
@@ -85,12 +86,13 @@ class ProfileProvenance:
     source: str = ""
     git_commit: str = ""
     notes: str = ""
+    expert_parallel: bool = False
 
 
 _BESIDE = "decode_beside_chunks"
 _SKEW, _SKEW_BESIDE = "decode_skew", "decode_skew_beside_chunks"
 _SECOND_ENTRIES = ("attention_launch_us", "max_decode_context_tokens")
-_OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes")
+_OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes", "expert_parallel")
 _REQUIRED_PROVENANCE = tuple(
     item.name for item in fields(ProfileProvenance) if item.name not in _OPTIONAL_PROVENANCE
 )
@@ -135,10 +137,13 @@ class Profile:
         for name, table in skews:
             if table is not None:
                 tables[name], version = table.to_json(), 3
+        provenance = asdict(self.provenance)
+        if not self.provenance.expert_parallel:
+            del provenance["expert_parallel"]
         return {
             "format": FORMAT,
             "schema_version": version,
-            "provenance": asdict(self.provenance),
+            "provenance": provenance,
             "tables": tables,
             "step_overhead_us": self.step_overhead_us,
             **added,
@@ -252,16 +257,28 @@ def _check_launch(profile: Profile, where: str) -> None:
 def _parse_provenance(value: Any, where: str) -> ProfileProvenance:
     entries = check_keys(value, where, required=_REQUIRED_PROVENANCE, optional=_OPTIONAL_PROVENANCE)
     for key, entry in entries.items():
-        is_size = key == "tensor_parallel_size"
-        is_valid = _is_size(entry) if is_size else isinstance(entry, str)
-        if not is_valid:
-            kind = "a whole number of 1 or more" if is_size else "a text"
+        is_right, kind = _KINDS.get(key, (_is_text, "a text"))
+        if not is_right(entry):
             raise CalibrationError(f"{where}.{key}: is {entry!r}; it must be {kind}")
     return ProfileProvenance(**entries)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_KINDS = {
+    "tensor_parallel_size": (_is_size, "a whole number of 1 or more"),
+    "expert_parallel": (_is_flag, "true or false"),
+}
 
 
 def _overhead(value: Any, where: str) -> float:

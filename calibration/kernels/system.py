@@ -58,7 +58,9 @@ class KernelTables:
         """All-reduces over message bytes, by group size."""
         return read_all_reduce(self.files["all_reduce"])
 
-    def experts_of(self, experts: Experts, hidden_size: int, tp: int) -> Curve:
+    def experts_of(
+        self, experts: Experts, hidden_size: int, tp: int, *, expert_parallel: bool = False
+    ) -> Curve:
         """Return the times of a layer's experts over tokens.
 
         Raises:
@@ -66,7 +68,14 @@ class KernelTables:
         """
         if "moe" not in self.files:
             raise UnmeasuredError(f"{self.folder}: has no table of experts (moe_perf.parquet)")
-        return experts_curve(self._experts, self.files["moe"], experts, hidden_size, tp)
+        return experts_curve(
+            self._experts,
+            self.files["moe"],
+            experts,
+            hidden_size,
+            tp,
+            expert_parallel=expert_parallel,
+        )
 
     @cached_property
     def _experts(self) -> KernelColumns:

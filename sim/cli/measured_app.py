@@ -44,6 +44,13 @@ def calibrate(
     ] = None,
     tp: Annotated[int, typer.Option("--tp", help="Tensor parallel size.")] = 1,
     kv_cache_dtype: Annotated[str, typer.Option(help="auto, bfloat16, fp8.")] = "auto",
+    enable_expert_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--enable-expert-parallel",
+            help="Whole experts on each GPU (of a mixture), in place of a share of each.",
+        ),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -109,6 +116,7 @@ def calibrate(
         model=model,
         tensor_parallel_size=tp,
         kv_cache_dtype=kv_cache_dtype,
+        expert_parallel=enable_expert_parallel,
         data=data,
         kernels=kernels,
         link_bytes_per_s=None if link_gb_per_s is None else link_gb_per_s * 1e9,

@@ -33,6 +33,8 @@ def resolve_cost_model(
     gpu: GpuSpec,
     tensor_parallel_size: int,
     kv_cache_dtype: str,
+    *,
+    expert_parallel: bool = False,
 ) -> CostModel:
     """Build the cost model for a replica of `tensor_parallel_size` GPUs.
 
@@ -42,7 +44,13 @@ def resolve_cost_model(
     """
     match section:
         case AutoCostSection():
-            shipped = shipped_profile(model, gpu, tensor_parallel_size, kv_cache_dtype)
+            shipped = shipped_profile(
+                model,
+                gpu,
+                tensor_parallel_size,
+                kv_cache_dtype,
+                expert_parallel=expert_parallel,
+            )
             if shipped is not None:
                 return shipped
             return RooflineCost(
@@ -62,6 +70,7 @@ def resolve_cost_model(
                 gpu=gpu,
                 tensor_parallel_size=tensor_parallel_size,
                 kv_cache_dtype=kv_cache_dtype,
+                expert_parallel=expert_parallel and tensor_parallel_size > 1,
             )
         case RooflineCostSection():
             return RooflineCost(

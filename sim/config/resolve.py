@@ -55,7 +55,12 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
     model, gpu = load_model(file.model), load_gpu(file.hardware)
     engine = resolve_engine(file.engine, model, gpu)
     cost_model = resolve_cost_model(
-        file.cost_model, model, gpu, engine.tensor_parallel_size, engine.kv_cache_dtype
+        file.cost_model,
+        model,
+        gpu,
+        engine.tensor_parallel_size,
+        engine.kv_cache_dtype,
+        expert_parallel=engine.enable_expert_parallel,
     )
     streams = Streams(file.seed)
     policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
