@@ -55,17 +55,13 @@ class BenchCommand:
 
 def calibrate_here(command: BenchCommand) -> int:
     """Measure, write the profile, print how good it is; returns the exit code."""
-    if command.tensor_parallel_size != 1:
-        raise StudyError(
-            f"--tp {command.tensor_parallel_size}: one device is measured here; build profiles of"
-            " groups from kernel tables, with --from"
-        )
     out = command.out or Path("profile.json")
     if not out.parent.is_dir():
         raise StudyError(f"{out}: its folder does not exist")
     calibration = run_bench(command, out.with_suffix(".samples.jsonl"))
     profile = calibration.profile
-    if not calibration.is_partial and command.execution == "eager":
+    is_whole = not calibration.is_partial and command.tensor_parallel_size == 1
+    if is_whole and command.execution == "eager":
         profile = _with_host_time(command, profile)
     write_profile(profile, out)
     for line in fit_lines(profile):
@@ -153,6 +149,7 @@ def bench_options(command: BenchCommand) -> "BenchOptions":
     """The command's options as the benchmarks take them."""
     options: BenchOptions = require_torch().BenchOptions(
         model=load_bench_model(command.model or REFERENCE_NAME),
+        tensor_parallel_size=command.tensor_parallel_size,
         device=command.device,
         num_threads=command.num_threads,
         execution=command.execution,
@@ -205,6 +202,14 @@ def fit_lines(profile: Profile) -> list[str]:
             )
     lines += _skew_lines(profile)
     lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
+    group = fit.get("all_reduce")
+    if group is not None:
+        sizes, times = group["message_bytes"], group["time_us"]
+        lines.append(
+            f"all-reduce of {group['num_ranks']} by {group['backend']}: {times[0]:.1f} us for"
+            f" {sizes[0]:,} bytes, {times[-1]:.1f} us for {sizes[-1]:,}; held-out steps are of one"
+            " share, without it"
+        )
     host = fit.get("host_overhead")
     if host is not None:
         lines.append(

@@ -6,8 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, ProfileCost, StepShape, decode_shape, parse_profile
+from calibration import (
+    CalibrationError,
+    ProfileCost,
+    StepShape,
+    decode_shape,
+    load_model,
+    parse_profile,
+)
 from calibration.bench.axes import Limits, TableAxes, initial_axes
+from calibration.bench.group import AllReduceTimes, message_sizes, share_of, with_all_reduces
 from calibration.bench.pace import at_pace, pace_points
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import MIXED, SKEW, SKEWED_MIX, Point
@@ -247,6 +255,29 @@ def test_shares_stay_within_nothing_and_the_longest() -> None:
     assert table is not None and table.share == (0.0, 1.0)
     assert fit_shares([]) is None
     assert skew_errors([], None) == {"num_points": 0}
+
+
+def test_a_group_adds_its_all_reduces_and_splits_the_work() -> None:
+    model = load_model("llama-3.1-8b")
+    share = share_of(model, 4)
+    assert (share.query_size, share.kv_size) == (model.query_size // 4, model.kv_size // 4)
+    assert (share.intermediate_size, share.vocab_size) == (3584, 32064)
+    assert (share.hidden_size, share.num_hidden_layers) == (4096, 32)
+    assert share_of(model, 1) == model
+    with pytest.raises(CalibrationError, match="does not divide"):
+        share_of(model, 3)
+    profile = parse_profile(profile_document(), "p.json")
+    sizes = message_sizes(model, LIMITS)
+    assert (sizes[0], sizes[-1]) == (8192, 64 * 8192)
+    times = AllReduceTimes("gloo", 4, tuple(sizes), tuple(10 + size / 1000 for size in sizes))
+    group = with_all_reduces(profile, times, model)
+    added = np.subtract(group.dense.time_us, profile.dense.time_us)
+    # Beyond the largest message the rate stays.
+    expected = [64 * (10 + 8.192 * n) for n in (1, 16)] + [64 * 4 * (10 + 8.192 * 64)]
+    assert added[:3] == pytest.approx(expected, rel=1e-3)
+    assert group.logits.time_us[0] > profile.logits.time_us[0]
+    assert group.fit["all_reduce"]["backend"] == "gloo"
+    assert group.decode_attention == profile.decode_attention
 
 
 def test_a_profile_is_scaled_by_the_pace_of_its_own_points() -> None:
