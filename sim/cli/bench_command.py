@@ -1,6 +1,5 @@
 """`headway calibrate` on the machine at hand."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from calibration import CalibrationError, Profile
 from calibration.bench.held_out import HeldOutStep
 from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
 from calibration.bench.session import BenchProgress
+from calibration.profile_writing import write_profile as write_profile  # noqa: PLC0414
 from sim.cli.app import EXIT_INTERRUPTED
 from sim.cli.interrupt import interrupt_flag
 from sim.errors import StudyError
@@ -172,14 +172,6 @@ def _git_commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return found.stdout.strip()
-
-
-def write_profile(profile: Profile, out: Path) -> None:
-    """Write a profile file. Raises `StudyError` if that can't be done."""
-    try:
-        out.write_text(json.dumps(profile.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"{out}: can't be written: {error}") from error
 
 
 def fit_lines(profile: Profile) -> list[str]:

@@ -1,6 +1,5 @@
 """`headway calibrate`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from calibration.kernels.shipping import write_shipped_profiles
 from calibration.kernels.system import SYSTEMS
 from calibration.layerwise import build_layerwise_profile, find_layerwise_files
 from calibration.profile_match import check_plausible
+from calibration.profile_writing import write_profile
 from sim.errors import StudyError
 
 SOURCES = ("aic", "llmservingsim")
@@ -53,10 +53,7 @@ def calibrate_profile(options: CalibrateOptions) -> int:
     )
     check_plausible(profile, model, gpu)
     out = options.out or Path(_file_name(profile))
-    try:
-        out.write_text(json.dumps(profile.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"{out}: can't be written: {error}") from error
+    write_profile(profile, out)
     for line in _summary(profile):
         typer.echo(line)
     typer.echo(f"profile: {out}")
