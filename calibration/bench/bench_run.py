@@ -86,7 +86,7 @@ def run_calibration(
         CalibrationError: no such device, too little memory, a budget or an interrupt too early
             for a profile, a file of samples of something else, a device that fails on the way.
     """
-    require_seconds("minutes", options.budget_s, positive=True)
+    require_seconds("the time to measure", options.budget_s, positive=True)
     all_reduces = _time_group(options)
     bench = _Bench(options, rng, all_reduces)
     store = SampleStore(bench.header(), samples_file)

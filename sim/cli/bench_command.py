@@ -1,5 +1,6 @@
 """`headway calibrate` on the machine at hand."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,8 @@ class BenchCommand:
 
 def calibrate_here(command: BenchCommand) -> int:
     """Measure, write the profile, print how good it is; returns the exit code."""
+    if not 0 < command.minutes < math.inf:
+        raise StudyError(f"--minutes is {command.minutes:g}; it must be above 0")
     out = command.out or Path("profile.json")
     if not out.parent.is_dir():
         raise StudyError(f"{out}: its folder does not exist")
