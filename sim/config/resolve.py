@@ -6,7 +6,7 @@ from typing import Any
 
 import policies
 from calibration import load_gpu, load_model
-from sim.config.cost_options import cost_model_warnings, resolve_cost_model
+from sim.config.cost_options import cost_model_warnings, resolve_cost_model, skew_warnings
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override
@@ -88,6 +88,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *_pool_warnings(engine),
             *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
+            *skew_warnings(cost_model, trace, engine.scheduler.max_model_len),
         ),
     )
 
