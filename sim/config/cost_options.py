@@ -113,6 +113,6 @@ def skew_warnings(cost_model: CostModel, trace: Trace, max_model_len: int) -> tu
     if not num_longer:
         return ()
     return (
-        f"{num_longer:,} requests grow beyond {measured:g} tokens, the longest context of the"
-        " profile: what they add to decodes of shorter contexts is extrapolated",
+        f"requests that grow beyond {measured:g} tokens, the longest context of the profile:"
+        f" {num_longer:,}; what they add to decodes of shorter contexts is extrapolated",
     )

@@ -59,7 +59,7 @@ def test_requests_that_outgrow_the_measured_skew_are_a_warning() -> None:
     profile = parse_profile(skewed_document(), "p.json")
     trace = Trace.from_columns([0.0, 1.0], [30_000, 100], [10_000, 10])
     (sentence,) = skew_warnings(ProfileCost(profile), trace, 131_072)
-    assert sentence.startswith("1 requests grow beyond 32768 tokens")
+    assert "beyond 32768 tokens, the longest context of the profile: 1;" in sentence
     assert skew_warnings(ProfileCost(profile), trace, 32_768) == ()
     plain = ProfileCost(parse_profile(profile_document(), "p.json"))
     assert skew_warnings(plain, trace, 131_072) == ()
