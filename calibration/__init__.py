@@ -20,7 +20,7 @@ from calibration.quantization import Quantization
 from calibration.roofline_cost import RooflineCost
 from calibration.serving_defaults import serving_defaults
 from calibration.simple_costs import ConstantCost, LinearCost
-from calibration.step_shape import StepShape, decode_shape
+from calibration.step_shape import StepShape, decode_shape, later_shape
 
 __all__ = [
     "CalibrationError",
@@ -46,6 +46,7 @@ __all__ = [
     "decode_shape",
     "gpu_names",
     "kv_cache_bytes_per_token",
+    "later_shape",
     "load_gpu",
     "load_model",
     "load_profile",

@@ -45,11 +45,16 @@ class CostModel(Protocol):
         ...
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
         """Return the times of `num_steps` pure decode steps in a row, in seconds.
 
-        Step i reads `decode_context_tokens + i * num_decodes` KV entries. Element i equals
+        Step i reads `decode_context_tokens + i * num_decodes` KV entries, at most
+        `decode_max_context_tokens + i` of one request (0: not known). Element i equals
         `step_time_s` of that step's shape bit for bit, so skipping steps changes no result.
         """
         ...

@@ -91,12 +91,19 @@ class ModelSpec:
         router = self.experts.other_parameters(self.hidden_size) if self.experts else 0
         return norms + qkv_bias + output_bias + mlp_bias + sinks + router
 
-    def check_tensor_parallel(self, tensor_parallel_size: int) -> None:
+    def check_tensor_parallel(
+        self, tensor_parallel_size: int, *, expert_parallel: bool = False
+    ) -> None:
         """Check that the model can be split over `tensor_parallel_size` GPUs, as vLLM splits it.
 
         Raises:
-            CalibrationError: heads, KV heads or the MLP don't divide.
+            CalibrationError: heads, KV heads or the MLP don't divide, or a dense model is to have
+                its experts spread over the GPUs.
         """
+        if expert_parallel and self.experts is None:
+            raise CalibrationError(
+                f"enable_expert_parallel is for mixtures of experts; {self.name} has none"
+            )
         problem = tensor_parallel_problem(self, tensor_parallel_size)
         if problem:
             raise CalibrationError(problem)

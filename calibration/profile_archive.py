@@ -26,7 +26,12 @@ _PRESET = 9 | lzma.PRESET_EXTREME
 
 
 def shipped_profile(
-    model: ModelSpec, gpu: GpuSpec, tensor_parallel_size: int = 1, kv_cache_dtype: str = "auto"
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel_size: int = 1,
+    kv_cache_dtype: str = "auto",
+    *,
+    expert_parallel: bool = False,
 ) -> ProfileCost | None:
     """Return the step times of a shipped profile, None if none was made for exactly this.
 
@@ -37,7 +42,14 @@ def shipped_profile(
         return None
     is_fp8 = kv_dtype_bytes(kv_cache_dtype, model.dtype) == 1
     kv_format = "fp8" if is_fp8 else model.dtype
-    return _read(gpu.name, member_name(name, model.weight_dtype, kv_format, tensor_parallel_size))
+    member = member_name(
+        name,
+        model.weight_dtype,
+        kv_format,
+        tensor_parallel_size,
+        expert_parallel=expert_parallel and tensor_parallel_size > 1,
+    )
+    return _read(gpu.name, member)
 
 
 def shipped_profile_names(gpu_name: str) -> list[str]:
@@ -45,9 +57,12 @@ def shipped_profile_names(gpu_name: str) -> list[str]:
     return sorted(_archive(gpu_name))
 
 
-def member_name(model: str, weight_dtype: str, kv_cache_dtype: str, tp: int) -> str:
+def member_name(
+    model: str, weight_dtype: str, kv_cache_dtype: str, tp: int, *, expert_parallel: bool = False
+) -> str:
     """Return a profile's name in the archive of its GPU."""
-    return f"{model}.{weight_dtype}.kv-{kv_cache_dtype}.tp{tp}"
+    suffix = ".ep" if expert_parallel else ""
+    return f"{model}.{weight_dtype}.kv-{kv_cache_dtype}.tp{tp}{suffix}"
 
 
 def write_archive(profiles: Iterable[Profile], file: Path) -> int:
@@ -68,6 +83,7 @@ def _name_of(profile: Profile) -> str:
         measured.weight_dtype,
         measured.kv_cache_dtype,
         measured.tensor_parallel_size,
+        expert_parallel=measured.expert_parallel,
     )
 
 

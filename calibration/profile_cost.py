@@ -12,8 +12,8 @@ from calibration.interpolation import Box, Grid, Line
 from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, read_profile
 from calibration.profile_match import check_match, check_plausible
-from calibration.profile_tables import BoxTable, CurveTable, GridTable
-from calibration.step_shape import StepShape, decode_shape
+from calibration.profile_tables import BoxTable, CurveTable, GridTable, ShareTable
+from calibration.step_shape import StepShape, decode_shape, later_shape
 
 _US = 1e-6
 _VECTOR_FROM = 8  # below it, the scalar path is quicker than numpy's fixed cost
@@ -29,6 +29,10 @@ class ProfileCost:
     what the decodes add: decode_beside_chunks where it was measured, else decode_attention less
     a launch.
 
+    Contexts of unlike length take longer than as many of the mean length: kernels wait for the
+    longest. Both decode terms are D(mean) + share(num_decodes) * (D(longest) - D(mean)), with the
+    measured `decode_skew` and `decode_skew_beside_chunks`; 0 where they were not measured.
+
     A step beyond the tables is still computed (the last line goes on) and `out_of_range` says so;
     the run counts such steps and reports them.
     """
@@ -40,6 +44,8 @@ class ProfileCost:
         self._prefill = _grid(profile.prefill_attention)
         self._decode = _grid(profile.decode_attention)
         self._beside = _box(profile.decode_beside_chunks)
+        self._skew = _shares(profile.decode_skew)
+        self._skew_beside = _shares(profile.decode_skew_beside_chunks)
         self._launch_s = profile.attention_launch_us * _US
         self._overhead_s = profile.step_overhead_us * _US
         # The line over contexts of each batch size met so far; a pure function of the table.
@@ -52,7 +58,8 @@ class ProfileCost:
         label = (
             f"profile: measured on {measured.device} with {measured.kernel_backend},"
             f" {measured.model} {measured.weight_dtype}"
-            f" tensor parallel {measured.tensor_parallel_size}, {measured.date}"
+            f" tensor parallel {measured.tensor_parallel_size}"
+            f"{' with expert parallel' if measured.expert_parallel else ''}, {measured.date}"
         )
         details = {
             **asdict(measured),
@@ -65,28 +72,35 @@ class ProfileCost:
 
     def step_time_s(self, shape: StepShape) -> float:
         """Return the interpolated device time of one step."""
-        num_tokens, num_logits, num_decodes, context, chunks = shape
+        num_tokens, num_logits, num_decodes, _, chunks, _ = shape
         total_s = self._dense.at(num_tokens) + self._logits.at(max(num_logits, 1))
         if chunks:
-            total_s += self._attention_with_chunks_s(num_decodes, context, chunks)
+            total_s += self._attention_with_chunks_s(shape)
         elif num_decodes:
-            total_s += self._decode_line(num_decodes).at(context / num_decodes)
+            total_s += self._decodes_s(shape, self._skew)
         return total_s + self._overhead_s
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
-        """Return the times of decode steps in a row; only the mean context changes."""
+        """Return the times of decode steps in a row; only the contexts change."""
         if num_steps < _VECTOR_FROM:
-            shapes = [
-                decode_shape(num_decodes, decode_context_tokens + i * num_decodes)
-                for i in range(num_steps)
-            ]
+            first = decode_shape(num_decodes, decode_context_tokens, decode_max_context_tokens)
+            shapes = [later_shape(first, i) for i in range(num_steps)]
             return np.array([self.step_time_s(shape) for shape in shapes], dtype=np.float64)
         steps = np.arange(num_steps, dtype=np.int64)
         means = (decode_context_tokens + num_decodes * steps) / num_decodes
         fixed_s = self._dense.at(num_decodes) + self._logits.at(max(num_decodes, 1))
-        times_s: FloatArray = fixed_s + self._decode_line(num_decodes).at_each(means)
+        line = self._decode_line(num_decodes)
+        attention_s = line.at_each(means)
+        if self._skew is not None and decode_max_context_tokens > means[0]:
+            longest_s = line.at_each((decode_max_context_tokens + steps).astype(np.float64))
+            attention_s = attention_s + self._skew.at(num_decodes) * (longest_s - attention_s)
+        times_s: FloatArray = fixed_s + attention_s
         times_s += self._overhead_s
         return times_s
 
@@ -99,6 +113,10 @@ class ProfileCost:
             "prefill_attention": self._prefill.points(),
             "decode_attention": self._decode.points(),
             "decode_beside_chunks": None if self._beside is None else self._beside.points(),
+            "decode_skew": None if self._skew is None else self._skew.points(),
+            "decode_skew_beside_chunks": (
+                None if self._skew_beside is None else self._skew_beside.points()
+            ),
             "launch_s": self._launch_s,
             "overhead_s": self._overhead_s,
         }
@@ -125,18 +143,34 @@ class ProfileCost:
             reason = reason or _beyond("computed tokens of a chunk", computed, prefill.columns)
         return reason
 
-    def _attention_with_chunks_s(
-        self, num_decodes: int, context: int, chunks: tuple[tuple[int, int], ...]
-    ) -> float:
-        total_s = -self._launch_s * (len(chunks) - 1)
-        for new, computed in chunks:
+    def _attention_with_chunks_s(self, shape: StepShape) -> float:
+        total_s = -self._launch_s * (len(shape.chunks) - 1)
+        for new, computed in shape.chunks:
             total_s += self._prefill.at(new, computed)
-        if not num_decodes:
+        if not shape.num_decodes:
             return total_s
-        mean = context / num_decodes
         if self._beside is None:
-            return total_s + (self._decode_line(num_decodes).at(mean) - self._launch_s)
-        return total_s + self._beside.at(sum(new for new, _ in chunks), num_decodes, mean)
+            return total_s + (self._decodes_s(shape, self._skew_beside) - self._launch_s)
+        return total_s + self._decodes_beside_s(shape, self._beside)
+
+    def _decodes_s(self, shape: StepShape, skew: Line | None) -> float:
+        """Return the attention of the one-token pieces in a launch of their own."""
+        line = self._decode_line(shape.num_decodes)
+        mean, longest = _contexts(shape)
+        even_s = line.at(mean)
+        if skew is None or longest <= mean:
+            return even_s
+        return even_s + skew.at(shape.num_decodes) * (line.at(longest) - even_s)
+
+    def _decodes_beside_s(self, shape: StepShape, beside: Box) -> float:
+        """Return what the one-token pieces add to the chunks."""
+        num_new, num_decodes = sum(new for new, _ in shape.chunks), shape.num_decodes
+        mean, longest = _contexts(shape)
+        even_s = beside.at(num_new, num_decodes, mean)
+        if self._skew_beside is None or longest <= mean:
+            return even_s
+        longest_s = beside.at(num_new, num_decodes, longest)
+        return even_s + self._skew_beside.at(num_decodes) * (longest_s - even_s)
 
     def _decode_line(self, num_decodes: int) -> Line:
         line = self._decode_lines.get(num_decodes)
@@ -152,6 +186,7 @@ def load_profile(
     gpu: GpuSpec | None = None,
     tensor_parallel_size: int | None = None,
     kv_cache_dtype: str | None = None,
+    expert_parallel: bool | None = None,
 ) -> ProfileCost:
     """Read a profile for a study; what the study gives must be what was measured.
 
@@ -166,10 +201,24 @@ def load_profile(
         gpu=gpu,
         tensor_parallel_size=tensor_parallel_size,
         kv_cache_dtype=kv_cache_dtype,
+        expert_parallel=expert_parallel,
     )
     if model is not None and gpu is not None:
         check_plausible(profile, model, gpu)
     return ProfileCost(profile)
+
+
+def _contexts(shape: StepShape) -> tuple[float, float]:
+    """Return the mean context of the one-token pieces, and the longest."""
+    mean = shape.decode_context_tokens / shape.num_decodes
+    return mean, float(shape.decode_max_context_tokens)
+
+
+def _shares(table: ShareTable | None) -> Line | None:
+    """Beyond its last point the last share holds."""
+    if table is None:
+        return None
+    return Line([*table.axis, table.axis[-1] + 1.0], [*table.share, table.share[-1]])
 
 
 def _line(table: CurveTable) -> Line:

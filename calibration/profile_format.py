@@ -1,9 +1,10 @@
-"""The measured-profile file: one JSON object, schema version 1 or 2.
+"""The measured-profile file: one JSON object, schema version 1, 2 or 3.
 
 All times are microseconds of device time for one step through the whole model (all layers) on one
 GPU of the tensor-parallel group.
 
-- `format`: "headway-profile"; `schema_version`: 1, or 2 if an entry marked (2) is there.
+- `format`: "headway-profile"; `schema_version`: 1; 2 if an entry marked (2) is there, 3 if one
+  marked (3) is.
 - `provenance`: what was measured, and on what; see `ProfileProvenance`.
 - `tables`:
   - `dense` over `num_tokens`: everything whose cost is set by the tokens of the batch: embedding,
@@ -15,6 +16,10 @@ GPU of the tensor-parallel group.
   - `decode_beside_chunks` (2, optional) over `new_tokens` (of all chunks) x `num_decodes` x
     `mean_context`: what the one-token pieces add to a batch that has chunks too; without it they
     cost what `decode_attention` says. Engines run such batches with another kernel.
+  - `decode_skew` (3, optional) over `num_decodes`: what contexts of unlike length add to a step of
+    decodes alone, as a `share` of the way from the time of the mean context to the time if all
+    were as long as the longest; without it they cost what their mean says;
+  - `decode_skew_beside_chunks` (3, optional): the same for the decodes of a step with chunks.
 - `step_overhead_us`: fixed time of each step.
 - `attention_launch_us` (2, optional): the fixed part of every entry of the attention tables; a
   step pays it once, as all its pieces run in one launch a layer.
@@ -34,15 +39,17 @@ from calibration.profile_tables import (
     BoxTable,
     CurveTable,
     GridTable,
+    ShareTable,
     check_keys,
     number,
     parse_box,
     parse_curve,
     parse_grid,
+    parse_shares,
 )
 
 FORMAT = "headway-profile"
-SCHEMA_VERSIONS = (1, 2)
+SCHEMA_VERSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class ProfileProvenance:
         source: how the tables came about (command, import).
         git_commit: of the measuring code.
         notes: anything else (clocks, power limit).
+        expert_parallel: whether experts lay whole on the GPUs of the group; in a file if true.
     """
 
     device: str
@@ -78,11 +86,13 @@ class ProfileProvenance:
     source: str = ""
     git_commit: str = ""
     notes: str = ""
+    expert_parallel: bool = False
 
 
 _BESIDE = "decode_beside_chunks"
+_SKEW, _SKEW_BESIDE = "decode_skew", "decode_skew_beside_chunks"
 _SECOND_ENTRIES = ("attention_launch_us", "max_decode_context_tokens")
-_OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes")
+_OPTIONAL_PROVENANCE = ("execution", "source", "git_commit", "notes", "expert_parallel")
 _REQUIRED_PROVENANCE = tuple(
     item.name for item in fields(ProfileProvenance) if item.name not in _OPTIONAL_PROVENANCE
 )
@@ -101,6 +111,8 @@ class Profile:
     decode_beside_chunks: BoxTable | None = None
     attention_launch_us: float = 0.0
     max_decode_context_tokens: float | None = None
+    decode_skew: ShareTable | None = None
+    decode_skew_beside_chunks: ShareTable | None = None
     fit: dict[str, Any] = field(default_factory=dict)
     path: str = ""
     sha256: str = ""
@@ -120,10 +132,18 @@ class Profile:
             added["attention_launch_us"] = self.attention_launch_us
         if self.max_decode_context_tokens is not None:
             added["max_decode_context_tokens"] = self.max_decode_context_tokens
+        version = 2 if added or self.decode_beside_chunks is not None else 1
+        skews = ((_SKEW, self.decode_skew), (_SKEW_BESIDE, self.decode_skew_beside_chunks))
+        for name, table in skews:
+            if table is not None:
+                tables[name], version = table.to_json(), 3
+        provenance = asdict(self.provenance)
+        if not self.provenance.expert_parallel:
+            del provenance["expert_parallel"]
         return {
             "format": FORMAT,
-            "schema_version": 2 if added or self.decode_beside_chunks is not None else 1,
-            "provenance": asdict(self.provenance),
+            "schema_version": version,
+            "provenance": provenance,
             "tables": tables,
             "step_overhead_us": self.step_overhead_us,
             **added,
@@ -152,17 +172,17 @@ def read_profile(path: str | Path) -> Profile:
 
 def parse_profile(document: Any, where: str, sha256: str = "") -> Profile:
     """Return the profile in a parsed JSON document; `where` names it in messages."""
-    is_second = _schema_version(document, where) == 2
+    version = _schema_version(document, where)
     entries = check_keys(
         document,
         where,
         required=("format", "schema_version", "provenance", "tables", "step_overhead_us"),
-        optional=("fit", *(_SECOND_ENTRIES if is_second else ())),
+        optional=("fit", *(_SECOND_ENTRIES if version >= 2 else ())),
     )
     at = f"{where}: tables"
     names = ("dense", "logits", "prefill_attention", "decode_attention")
-    second = (_BESIDE,) if is_second else ()
-    tables = check_keys(entries["tables"], at, required=names, optional=second)
+    later = ((), (_BESIDE,), (_BESIDE, _SKEW, _SKEW_BESIDE))[version - 1]
+    tables = check_keys(entries["tables"], at, required=names, optional=later)
     profile = Profile(
         provenance=_parse_provenance(entries["provenance"], f"{where}: provenance"),
         dense=parse_curve(tables["dense"], f"{at}.dense", "num_tokens"),
@@ -181,6 +201,8 @@ def parse_profile(document: Any, where: str, sha256: str = "") -> Profile:
         max_decode_context_tokens=_most(
             entries.get("max_decode_context_tokens"), f"{where}: max_decode_context_tokens"
         ),
+        decode_skew=_shares(tables.get(_SKEW), f"{at}.{_SKEW}"),
+        decode_skew_beside_chunks=_shares(tables.get(_SKEW_BESIDE), f"{at}.{_SKEW_BESIDE}"),
         fit=_fit(entries.get("fit"), f"{where}: fit"),
         path=where,
         sha256=sha256,
@@ -196,7 +218,7 @@ def _schema_version(document: Any, where: str) -> int:
     if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
         raise CalibrationError(
             f"{where}: schema_version is {version!r}; this release reads"
-            f" {' and '.join(map(str, SCHEMA_VERSIONS))}:"
+            f" {', '.join(map(str, SCHEMA_VERSIONS))}:"
             " measure again, or use the release that wrote it"
         )
     return int(version)
@@ -206,6 +228,10 @@ def _beside(table: Any, where: str) -> BoxTable | None:
     if table is None:
         return None
     return parse_box(table, where, "new_tokens", "num_decodes", "mean_context")
+
+
+def _shares(table: Any, where: str) -> ShareTable | None:
+    return None if table is None else parse_shares(table, where, "num_decodes")
 
 
 def _most(value: Any, where: str) -> float | None:
@@ -231,16 +257,28 @@ def _check_launch(profile: Profile, where: str) -> None:
 def _parse_provenance(value: Any, where: str) -> ProfileProvenance:
     entries = check_keys(value, where, required=_REQUIRED_PROVENANCE, optional=_OPTIONAL_PROVENANCE)
     for key, entry in entries.items():
-        is_size = key == "tensor_parallel_size"
-        is_valid = _is_size(entry) if is_size else isinstance(entry, str)
-        if not is_valid:
-            kind = "a whole number of 1 or more" if is_size else "a text"
+        is_right, kind = _KINDS.get(key, (_is_text, "a text"))
+        if not is_right(entry):
             raise CalibrationError(f"{where}.{key}: is {entry!r}; it must be {kind}")
     return ProfileProvenance(**entries)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_KINDS = {
+    "tensor_parallel_size": (_is_size, "a whole number of 1 or more"),
+    "expert_parallel": (_is_flag, "true or false"),
+}
 
 
 def _overhead(value: Any, where: str) -> float:

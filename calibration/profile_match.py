@@ -18,6 +18,7 @@ def check_match(
     gpu: GpuSpec | None,
     tensor_parallel_size: int | None,
     kv_cache_dtype: str | None,
+    expert_parallel: bool | None = None,
 ) -> None:
     """Refuse a profile of another model, device, format or tensor parallel size.
 
@@ -37,6 +38,8 @@ def check_match(
         pairs.append(("device", _device_name(measured.device), gpu.name))
     if tensor_parallel_size is not None:
         pairs.append(("tensor_parallel_size", measured.tensor_parallel_size, tensor_parallel_size))
+    if expert_parallel is not None:
+        pairs.append(("expert_parallel", measured.expert_parallel, expert_parallel))
     if kv_cache_dtype is not None:
         asked = kv_cache_dtype
         if asked == "auto" and model is not None:

@@ -24,6 +24,19 @@ class CurveTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareTable:
+    """Shares from 0 to 1 over one count: `share[i]` at `axis[i]`."""
+
+    axis_name: str
+    axis: tuple[float, ...]
+    share: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as it stands in a file."""
+        return {self.axis_name: list(self.axis), "share": list(self.share)}
+
+
+@dataclass(frozen=True, slots=True)
 class GridTable:
     """Times over two counts: `time_us[i][j]` at `rows[i]`, `columns[j]`; no cell is missing."""
 
@@ -70,6 +83,19 @@ def parse_curve(table: Any, where: str, axis_name: str) -> CurveTable:
     axis = _axis(entries[axis_name], f"{where}.{axis_name}")
     times = _times(entries["time_us"], f"{where}.time_us", len(axis))
     return CurveTable(axis_name, axis, times)
+
+
+def parse_shares(table: Any, where: str, axis_name: str) -> ShareTable:
+    """Return a checked table of shares; raises CalibrationError naming the entry."""
+    entries = check_keys(table, where, required=(axis_name, "share"))
+    axis = _axis(entries[axis_name], f"{where}.{axis_name}")
+    values = _list(entries["share"], f"{where}.share")
+    _check_length(values, f"{where}.share", len(axis))
+    shares = tuple(number(value, f"{where}.share[{i}]") for i, value in enumerate(values))
+    for i, share in enumerate(shares):
+        if not 0 <= share <= 1:
+            raise CalibrationError(f"{where}.share[{i}]: is {share:g}; a share is from 0 to 1")
+    return ShareTable(axis_name, axis, shares)
 
 
 def parse_grid(table: Any, where: str, row_name: str, column_name: str) -> GridTable:

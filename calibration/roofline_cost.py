@@ -95,7 +95,7 @@ class RooflineCost:
 
     def step_time_s(self, shape: StepShape) -> float:
         """Return the least time in which the GPU could do the step."""
-        num_tokens, num_logits, _, context, chunks = shape
+        num_tokens, num_logits, _, context, chunks, _ = shape
         pairs: float = context
         for new, computed in chunks:
             pairs += new * (computed + (new + 1) * 0.5)
@@ -107,7 +107,11 @@ class RooflineCost:
         return self._without_attention_s(num_tokens, num_logits) + attention_s
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
         """Return the times of decode steps in a row; only attention changes between them."""
         if num_steps < _VECTOR_FROM:

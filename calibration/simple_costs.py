@@ -27,7 +27,11 @@ class ConstantCost:
         return self.step_s
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
         """Return the constant `num_steps` times."""
         return np.full(num_steps, self.step_s, dtype=np.float64)
@@ -80,14 +84,18 @@ class LinearCost:
 
     def step_time_s(self, shape: StepShape) -> float:
         """Return the time of the step on the line."""
-        num_tokens, num_logits, _, context, chunks = shape
+        num_tokens, num_logits, _, context, chunks, _ = shape
         for new, computed in chunks:
             context += new + computed
         fixed_s = self.base_s + self.per_token_s * num_tokens + self.per_logit_s * num_logits
         return fixed_s + self.per_context_token_s * context
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
         """Return the times of decode steps in a row; only the context changes."""
         contexts = decode_context_tokens + num_decodes * np.arange(num_steps, dtype=np.int64)

@@ -20,8 +20,24 @@ class StepShape(NamedTuple):
     """KV entries read by those pieces, summed: tokens computed before, plus one, of each."""
     chunks: tuple[tuple[int, int], ...] = ()
     """Pieces of more than one token: (new tokens, tokens computed before)."""
+    decode_max_context_tokens: int = 0
+    """The most KV entries that one of the pieces of one token reads; 0: not known, no skew."""
 
 
-def decode_shape(num_decodes: int, decode_context_tokens: int) -> StepShape:
+def decode_shape(
+    num_decodes: int, decode_context_tokens: int, decode_max_context_tokens: int = 0
+) -> StepShape:
     """Return the shape of a step in which every request decodes one token."""
-    return StepShape(num_decodes, num_decodes, num_decodes, decode_context_tokens, ())
+    return StepShape(
+        num_decodes, num_decodes, num_decodes, decode_context_tokens, (), decode_max_context_tokens
+    )
+
+
+def later_shape(first: StepShape, num_steps: int) -> StepShape:
+    """Return the shape of a pure decode step `num_steps` after `first`: all contexts have grown."""
+    longest = first.decode_max_context_tokens
+    return decode_shape(
+        first.num_decodes,
+        first.decode_context_tokens + num_steps * first.num_decodes,
+        longest + num_steps if longest else 0,
+    )

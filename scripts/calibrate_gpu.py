@@ -22,6 +22,7 @@ sys.path.insert(0, str(CHECKOUT))
 from calibration.bench.bench_run import BenchOptions, Calibration, run_calibration  # noqa: E402
 from calibration.bench.reference_model import load_bench_model  # noqa: E402
 from calibration.errors import CalibrationError  # noqa: E402
+from calibration.profile_writing import write_profile  # noqa: E402
 from sim.rng import Streams  # noqa: E402
 
 
@@ -63,7 +64,7 @@ def _calibrate(arguments: argparse.Namespace, execution: str) -> None:
         resume=arguments.resume and samples.is_file(),
     )
     profile = stem.with_name(stem.name + ".json")
-    profile.write_text(json.dumps(calibration.profile.to_json(), indent=1) + "\n")
+    write_profile(calibration.profile, profile)
     _report(calibration, profile, time.perf_counter() - started_s)
 
 
@@ -71,7 +72,9 @@ def _report(calibration: Calibration, file: Path, elapsed_s: float) -> None:
     measured, fit = calibration.profile.provenance, calibration.profile.fit
     print(f"{file}: {measured.model} on {measured.device}, {measured.execution}, {elapsed_s:.0f} s")
     print(f"kernels: {measured.kernel_backend}; torch {measured.torch}; {measured.notes}")
-    for part in ("measuring", "checks", "held_out"):
+    if measured.execution in ("eager", "cuda-graph") and "varlen" not in measured.kernel_backend:
+        print("this GPU's paged kernel refuses these blocks; try --block-size 256", file=sys.stderr)
+    for part in ("measuring", "checks", "decode_skew", "decode_skew_beside_chunks", "held_out"):
         print(f"{part}: {json.dumps(fit.get(part), indent=1)}")
     for step in calibration.held_out:
         print(

@@ -231,6 +231,7 @@ class Replica:
         """The batch as a cost model may see it; progress was advanced already."""
         num_decodes = 0
         decode_context_tokens = 0
+        decode_max_context_tokens = 0
         chunks: list[tuple[int, int]] = []
         requests = self.requests
         for request_id, num_tokens in output.num_scheduled_tokens.items():
@@ -238,6 +239,7 @@ class Replica:
             if num_tokens == 1:
                 num_decodes += 1
                 decode_context_tokens += context_tokens
+                decode_max_context_tokens = max(decode_max_context_tokens, context_tokens)
             else:
                 chunks.append((num_tokens, context_tokens - num_tokens))
         return StepShape(
@@ -246,6 +248,7 @@ class Replica:
             num_decodes,
             decode_context_tokens,
             tuple(chunks),
+            decode_max_context_tokens,
         )
 
     def _update(self, batch: Batch, now: float) -> None:

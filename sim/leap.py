@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from simpy import Interrupt
 
-from calibration import StepShape
+from calibration import StepShape, decode_shape
 from calibration.cost_model import FloatArray
 from sim.engine import Batch, Emitted, Replica, Steps
 from sim.records import LeapRow
@@ -173,6 +173,7 @@ class LeapReplica(Replica):
                 shape.num_decodes + num_grouped,
                 shape.decode_context_tokens + step.decode_context_tokens,
                 shape.chunks,
+                max(shape.decode_max_context_tokens, step.decode_max_context_tokens),
             )
         batch = self._make_batch(output, shape, len(output.num_scheduled_tokens) + num_grouped)
         return _with_step(batch, step)
@@ -232,7 +233,9 @@ class LeapReplica(Replica):
         group = self.scheduler.group
         num_waiting = self.scheduler.num_waiting
         context_tokens = group.context_tokens + group.size
-        times_s = self._cost.decode_times_s(group.size, context_tokens, num_steps)
+        times_s = self._cost.decode_times_s(
+            group.size, context_tokens, num_steps, group.max_context_tokens + 1
+        )
         host_s = self._host.step_s(group.size)
         if not self._in_flight:
             return _synchronous(self.env.now, host_s, times_s, num_waiting)
@@ -291,7 +294,7 @@ class LeapReplica(Replica):
         size = step.num_decodes
         batch = Batch(
             step.output,
-            StepShape(size, size, size, step.decode_context_tokens),
+            decode_shape(size, step.decode_context_tokens, step.decode_max_context_tokens),
             size,
             float(leap.starts[num_steps - 1]),
             float(leap.ends[num_steps - 1]),

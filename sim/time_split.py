@@ -326,4 +326,6 @@ def _without(shape: StepShape, pieces: Iterable[_Piece]) -> StepShape:
             context_tokens -= piece.start + 1
         else:
             chunks.remove((piece.num_tokens, piece.start))
-    return StepShape(num_tokens, num_logits, num_decodes, context_tokens, tuple(chunks))
+    # Which context is the longest of the others is not known: they count as spread as before.
+    longest = shape.decode_max_context_tokens if num_decodes else 0
+    return StepShape(num_tokens, num_logits, num_decodes, context_tokens, tuple(chunks), longest)

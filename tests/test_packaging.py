@@ -1,6 +1,8 @@
 """What a new user meets first: the README's two lines, the packages, the shipped files."""
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from importlib import import_module
@@ -55,10 +57,20 @@ def test_the_readme_names_every_key_of_a_study() -> None:
     assert not missing
 
 
-def test_the_readme_shows_the_shipped_table() -> None:
-    """The block is real output: what depends on nothing but the sample and the models."""
-    for words in ("TTFT", "Queue time", "run folder: runs/sample", "2,500"):
-        assert words in README
+def test_the_readme_shows_what_the_sample_prints(tmp_path: Path) -> None:
+    """The block is real output, but for spaces at the ends of lines."""
+    (block,) = re.findall(r"^```\n(Latency of finished requests\n.*?)^```", README, re.M | re.S)
+    run = subprocess.run(
+        [sys.executable, "-m", "sim.cli", "run", "--no-plots"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": "utf-8"},
+        check=True,
+    )
+    printed = [line.rstrip() for line in run.stdout.splitlines()]
+    assert printed == block.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibration.bench.all_reduce import time_all_reduces
 from calibration.bench.attention import PagedKVCache, make_cache
 from calibration.bench.axes import Limits
 from calibration.bench.decoder import Decoder
 from calibration.bench.device import BenchDevice, open_device
+from calibration.bench.group import AllReduceTimes, message_sizes, share_of, with_all_reduces
 from calibration.bench.held_out import HeldOutStep, random_mixes
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import Point
@@ -36,9 +38,14 @@ Rng = Callable[[str], np.random.Generator]
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What to measure and for how long."""
+    """What to measure and for how long.
+
+    With `tensor_parallel_size` above 1 one GPU's share of the model is measured on `device`, and
+    all-reduces between as many devices of its kind (processes, on the CPU).
+    """
 
     model: ModelSpec
+    tensor_parallel_size: int = 1
     device: str = "cpu"
     num_threads: int = 1
     execution: str = "eager"
@@ -79,8 +86,9 @@ def run_calibration(
         CalibrationError: no such device, too little memory, a budget or an interrupt too early
             for a profile, a file of samples of something else, a device that fails on the way.
     """
-    require_seconds("minutes", options.budget_s, positive=True)
-    bench = _Bench(options, rng)
+    require_seconds("the time to measure", options.budget_s, positive=True)
+    all_reduces = _time_group(options)
+    bench = _Bench(options, rng, all_reduces)
     store = SampleStore(bench.header(), samples_file)
     if resume:
         store.resume()
@@ -112,7 +120,9 @@ def run_calibration(
 class _Bench:
     """Device, decoder, cache and plan of one calibration."""
 
-    def __init__(self, options: BenchOptions, rng: Rng) -> None:
+    def __init__(self, options: BenchOptions, rng: Rng, all_reduces: AllReduceTimes | None) -> None:
+        self._all_reduces, self._whole = all_reduces, options.model
+        options = replace(options, model=share_of(options.model, options.tensor_parallel_size))
         self.options = options
         self.device = open_device(options.device, options.num_threads)
         timer = make_timer(self.device, options.execution)
@@ -129,14 +139,22 @@ class _Bench:
         entries = asdict(self._provenance())
         for changing in ("date", "git_commit", "notes"):
             del entries[changing]
-        return {**entries, **asdict(self.limits), "block_size": self.options.block_size}
+        return {
+            **entries,
+            **asdict(self.limits),
+            "block_size": self.options.block_size,
+            "decode_contexts": "equal",  # of the tables' batches; they were spread once
+        }
 
     def result(self, store: SampleStore, *, is_partial: bool) -> Calibration:
         """The profile with its fit, and the held-out steps."""
         profile = make_profile(self.plan, store, self._provenance())
         fit = describe_fit(profile, self.plan, store, self.shapes)
         steps = held_out_steps(profile, self.plan, store, self.shapes)
-        return Calibration(replace(profile, fit=fit), steps, is_partial)
+        profile = replace(profile, fit=fit)
+        if self._all_reduces is not None:
+            profile = with_all_reduces(profile, self._all_reduces, self._whole)
+        return Calibration(profile, steps, is_partial)
 
     def _provenance(self) -> ProfileProvenance:
         options, device = self.options, self.device
@@ -148,13 +166,24 @@ class _Bench:
             model=options.model.name,
             weight_dtype=options.model.weight_dtype,
             kv_cache_dtype=options.model.dtype,
-            tensor_parallel_size=1,
+            tensor_parallel_size=options.tensor_parallel_size,
             date=options.date,
             execution=device.execution(options.execution),
             source="headway calibrate",
             git_commit=options.git_commit,
             notes=device.clocks,
         )
+
+
+def _time_group(options: BenchOptions) -> AllReduceTimes | None:
+    """The group's all-reduces; None for a group of one. Before anything fills the devices."""
+    if options.tensor_parallel_size == 1:
+        return None
+    share_of(options.model, options.tensor_parallel_size)  # to refuse before measuring
+    device = open_device(options.device, options.num_threads)
+    limits = Limits(options.max_num_batched_tokens, options.max_num_seqs, options.max_model_len, 1)
+    sizes = message_sizes(options.model, limits)
+    return time_all_reduces(device, options.tensor_parallel_size, options.model.dtype, sizes)
 
 
 def _limits(options: BenchOptions, device: BenchDevice) -> Limits:

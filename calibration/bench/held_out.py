@@ -12,14 +12,20 @@ Sizes = list[tuple[int, int]]
 """(new tokens, tokens computed before) of each piece, decodes first."""
 
 _KINDS = ("decodes", "chunks", "mixed")
+_SKEW_BOUNDS = (3.0, 1.5)
+_FEWEST_UNLIKE = 2
 
 
 class HeldOutStep(NamedTuple):
-    """One whole step, timed and predicted, in seconds."""
+    """One whole step, timed and predicted, in seconds.
+
+    `skew` says how unlike the contexts of its decodes are; "" if it has fewer than two.
+    """
 
     region: str
     measured_s: float
     predicted_s: float
+    skew: str = ""
 
     @property
     def error(self) -> float:
@@ -41,15 +47,30 @@ def region(shape: StepShape) -> str:
     return f"{kind}, {'above' if shape.num_tokens > 128 else 'up to'} 128 tokens"
 
 
+def skew_region(shape: StepShape) -> str:
+    """Return how far the longest context of the decodes lies above their mean."""
+    if shape.num_decodes < _FEWEST_UNLIKE:
+        return ""
+    ratio = shape.decode_max_context_tokens * shape.num_decodes / shape.decode_context_tokens
+    low = next((bound for bound in _SKEW_BOUNDS if ratio > bound), None)
+    if low is None:
+        return f"longest context up to {_SKEW_BOUNDS[-1]:g} x mean"
+    return f"longest context above {low:g} x mean"
+
+
 def summarise(steps: Sequence[HeldOutStep]) -> dict[str, Any]:
-    """Return `error_figures` over all steps and by region."""
-    regions = sorted({step.region for step in steps})
+    """Return `error_figures` over all steps, by region, and by skew of the decodes' contexts."""
     return {
         "all": error_figures([step.error for step in steps]),
-        "by_region": {
-            name: error_figures([step.error for step in steps if step.region == name])
-            for name in regions
-        },
+        "by_region": _by(steps, [step.region for step in steps]),
+        "by_skew": _by(steps, [step.skew for step in steps]),
+    }
+
+
+def _by(steps: Sequence[HeldOutStep], names: Sequence[str]) -> dict[str, Any]:
+    return {
+        name: error_figures([s.error for s, own in zip(steps, names, strict=True) if own == name])
+        for name in sorted({*names} - {""})
     }
 
 
@@ -73,8 +94,10 @@ def _mix(rng: np.random.Generator, limits: Limits, kind: str) -> Sizes:
     most = limits.max_model_len
     if kind != "chunks":
         count = _log_uniform(rng, 1, min(limits.max_num_seqs, budget))
-        mean = _log_uniform(rng, 2, max(2, min(most // 2, room // (2 * count))))
+        mean = _log_uniform(rng, 2, max(2, min(most // 2, room // (4 * count))))
         sizes += [(1, int(rng.integers(1, 2 * mean)) - 1) for _ in range(count)]
+        if count > 1 and rng.integers(0, 2):  # one that is as long as any could be
+            sizes[0] = (1, int(rng.integers(1, max(2, min(most, room // 2)))) - 1)
         budget -= count
         room -= sum(computed + 1 for _, computed in sizes)
     if kind != "decodes" and budget >= 2 and room >= 2:

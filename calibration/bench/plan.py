@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from calibration.bench.axes import Limits, TableAxes, initial_axes
-from calibration.bench.points import MIXED, OPERATION, SKEW, WHOLE, Point
+from calibration.bench.points import MIXED, OPERATION, SKEW, SKEWED_MIX, WHOLE, Point
 from calibration.bench.samples import SampleStore
+from calibration.bench.skewed_contexts import skewed_contexts
 
 
 class CalibrationPlan:
@@ -22,11 +23,13 @@ class CalibrationPlan:
         self.mixed = _mixed_points(
             self.axes_of("prefill_attention"), self.axes_of("decode_attention")
         )
+        self.skewed_mixes = _skewed_mixes(self.mixed, self.axes_of("decode_attention"))
         self.held_out = [Point(WHOLE, number) for number in range(num_held_out)]
         self.checks = [
             *(point for points in self.operations.values() for point in points),
-            *(even for _, even in self.skew),
+            *self.skew,
             *(point for points in self.mixed for point in points),
+            *self.skewed_mixes,
             *self.held_out,
         ]
         self._probes: list[Point] = []
@@ -71,16 +74,35 @@ class CalibrationPlan:
         return [p for p in self._probes if p.table == axes.table and p not in self._judged]
 
 
-def _skew_points(axes: TableAxes) -> list[tuple[Point, Point]]:
-    """Return pairs of decode batches: contexts spread, contexts equal."""
-    cells = [(row, column) for row in axes.rows[1:] for column in axes.columns[2:]]
-    cells = [cell for cell in cells if axes.is_measured(*cell)][-3:]
-    return [(Point(axes.table, *cell), Point(SKEW, *cell)) for cell in cells]
+def _skew_points(axes: TableAxes) -> list[Point]:
+    """Return decode batches of unlike contexts, two of each size: those with the most context."""
+    return [
+        Point(SKEW, row, column)
+        for row in axes.rows[1:]
+        for column in [column for column in axes.columns[1:] if _is_skewable(axes, row, column)][
+            -2:
+        ]
+    ]
+
+
+def _is_skewable(axes: TableAxes, count: int, mean: int) -> bool:
+    """Whether the longest of such contexts lies within the table."""
+    longest = max(skewed_contexts(mean, count))
+    return mean < longest <= axes.columns[-1] and axes.is_measured(count, mean)
+
+
+def _skewed_mixes(mixed: Sequence[tuple[Point, Point, Point]], axes: TableAxes) -> list[Point]:
+    """Return the mixed batches with unlike contexts in the place of equal ones."""
+    return [
+        Point(SKEWED_MIX, point.first, point.second)
+        for point, _, _ in mixed
+        if _is_skewable(axes, point.second, point.first)
+    ]
 
 
 def _mixed_points(prefill: TableAxes, decode: TableAxes) -> list[tuple[Point, Point, Point]]:
     """Return (a chunk beside decodes, the chunk, the decodes)."""
-    count = decode.rows[len(decode.rows) // 2]
+    counts = sorted({decode.rows[len(decode.rows) // 2], decode.rows[-1]})
     lengths = [length for length in decode.columns if 4 <= length <= prefill.rows[-1]][-2:]
     return [
         (
@@ -88,6 +110,7 @@ def _mixed_points(prefill: TableAxes, decode: TableAxes) -> list[tuple[Point, Po
             Point(prefill.table, length, 0),
             Point(decode.table, count, length),
         )
+        for count in counts
         for length in lengths
         if decode.is_measured(count, length)
     ]

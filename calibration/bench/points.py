@@ -6,7 +6,8 @@ CURVES = ("dense", "logits")
 GRIDS = ("prefill_attention", "decode_attention")
 TABLES = (*CURVES, *GRIDS)
 
-SKEW, MIXED, WHOLE, OPERATION = "even_decode_attention", "mixed_attention", "whole_step", "op:"
+SKEW, MIXED, SKEWED_MIX = "skewed_decode_attention", "mixed_attention", "skewed_mixed_attention"
+WHOLE, OPERATION = "whole_step", "op:"
 
 
 class Point(NamedTuple):
@@ -14,8 +15,10 @@ class Point(NamedTuple):
 
     `table` is a table of the profile with its counts (dense: tokens; logits: rows;
     prefill_attention: new tokens, computed tokens; decode_attention: requests, mean context), or
-    - `even_decode_attention`: as decode_attention, all contexts equal (there they are spread);
-    - `mixed_attention`: attention of one chunk of `first` tokens beside `second` decodes;
+    - `skewed_decode_attention`: as decode_attention, a few contexts much longer than the others
+      (there all are equal);
+    - `mixed_attention`: attention of one chunk of `first` tokens beside `second` decodes of equal
+      contexts; `skewed_mixed_attention`: of unlike ones;
     - `whole_step`: held-out step number `first`;
     - `op:NAME`: one operation of the model, in all layers, over `first` tokens.
     """

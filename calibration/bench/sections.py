@@ -15,8 +15,9 @@ from torch.nn.functional import linear
 
 from calibration.bench.attention import PagedKVCache
 from calibration.bench.decoder import Decoder
-from calibration.bench.points import MIXED, OPERATION, SKEW, WHOLE, Point
+from calibration.bench.points import MIXED, OPERATION, SKEW, SKEWED_MIX, WHOLE, Point
 from calibration.bench.samples import Sample
+from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import IntArray, Piece, StepBatch, pack
 from calibration.bench.timing import Timer
 
@@ -34,7 +35,6 @@ OPERATIONS = (
 )
 
 _DECODES_BEFORE, _CONTEXT_BEFORE = 4, 127
-_SPREAD = 0.5  # contexts of a decode batch lie evenly within this share of their mean
 
 
 class Sections:
@@ -55,9 +55,10 @@ class Sections:
             "dense": self._dense,
             "logits": self._logits,
             "prefill_attention": self._chunk,
-            "decode_attention": lambda p: self._decodes(spread(p.second, p.first)),
-            SKEW: lambda p: self._decodes([p.second] * p.first),
-            MIXED: self._mixed,
+            "decode_attention": lambda p: self._decodes([p.second] * p.first),
+            SKEW: lambda p: self._decodes(skewed_contexts(p.second, p.first)),
+            MIXED: lambda p: self._mixed(p.first, [p.first] * p.second),
+            SKEWED_MIX: lambda p: self._mixed(p.first, skewed_contexts(p.first, p.second)),
             WHOLE: self._whole,
         }
         before = self._batch([(1, _CONTEXT_BEFORE)] * _DECODES_BEFORE)
@@ -106,10 +107,10 @@ class Sections:
     def _decodes(self, contexts: Sequence[int]) -> Work:
         return self._attention([(1, context - 1) for context in contexts])
 
-    def _mixed(self, point: Point) -> Work:
-        """A chunk without earlier context beside decodes of as many tokens each."""
-        decodes = [(1, point.first - 1)] * point.second
-        return self._attention([*decodes, (point.first, 0)])
+    def _mixed(self, num_new: int, contexts: Sequence[int]) -> Work:
+        """A chunk without earlier context beside decodes."""
+        decodes = [(1, context - 1) for context in contexts]
+        return self._attention([*decodes, (num_new, 0)])
 
     def _attention(self, sizes: Sequence[tuple[int, int]]) -> Work:
         decoder, cache = self.decoder, self.cache
@@ -191,14 +192,6 @@ def random_pieces(
         pieces.append(Piece(tokens, num_computed, blocks))
         start += count
     return pieces
-
-
-def spread(mean: int, count: int) -> list[int]:
-    """Return `count` contexts with exactly this mean (within rounding), unlike as in service."""
-    if count == 1:
-        return [mean]
-    shares = np.linspace(1 - _SPREAD, 1 + _SPREAD, count)
-    return [max(1, round(mean * share)) for share in shares.tolist()]
 
 
 def _all_layers(

@@ -51,6 +51,7 @@ class StepBatch:
             num_decodes=self.num_decodes,
             decode_context_tokens=sum(piece.context for piece in decodes),
             chunks=tuple((len(piece.token_ids), piece.num_computed) for piece in chunks),
+            decode_max_context_tokens=max((piece.context for piece in decodes), default=0),
         )
 
 

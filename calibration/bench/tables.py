@@ -10,11 +10,15 @@ from calibration.bench.held_out import (
     HeldOutStep,
     error_figures,
     region,
+    skew_region,
     summarise,
 )
 from calibration.bench.plan import CalibrationPlan
-from calibration.bench.points import TABLES, Point
+from calibration.bench.points import MIXED, TABLES, Point
 from calibration.bench.samples import SampleStore
+from calibration.bench.skewed_contexts import skewed_contexts
+from calibration.decode_skew import SkewCase, fit_shares, skew_errors
+from calibration.interpolation import Grid
 from calibration.profile_cost import ProfileCost
 from calibration.profile_format import Profile, ProfileProvenance
 from calibration.profile_tables import CurveTable, GridTable
@@ -29,6 +33,7 @@ def make_profile(
     plan: CalibrationPlan, store: SampleStore, provenance: ProfileProvenance
 ) -> Profile:
     """Return the profile of a plan whose table points all have samples, without its `fit`."""
+    alone, beside = skew_cases(plan, store)
     dense, logits = (_curve(plan.axes_of(name), store) for name in TABLES[:2])
     prefill, decode = (_grid(plan.axes_of(name), store) for name in TABLES[2:])
     decode_axes = plan.axes_of("decode_attention")
@@ -41,7 +46,33 @@ def make_profile(
         prefill_attention=_axes_named(prefill, "new_tokens", "computed_tokens"),
         decode_attention=_axes_named(decode, "num_decodes", "mean_context"),
         max_decode_context_tokens=None if is_full else float(most),
+        decode_skew=fit_shares(alone),
+        decode_skew_beside_chunks=fit_shares(beside),
     )
+
+
+def skew_cases(plan: CalibrationPlan, store: SampleStore) -> tuple[list[SkewCase], list[SkewCase]]:
+    """Return the timed batches of unlike contexts: decodes alone, and beside chunks."""
+    axes = plan.axes_of("decode_attention")
+    grid = Grid(axes.rows, axes.columns, axes.times(store.time_s))
+
+    def case(count: int, mean: int, time_s: float) -> SkewCase:
+        longest = max(skewed_contexts(mean, count))
+        return SkewCase(count, time_s, grid.at(count, mean), grid.at(count, longest))
+
+    alone = [
+        case(point.first, point.second, store.time_s(point))
+        for point in plan.skew
+        if point in store.samples
+    ]
+    beside = []
+    for point in plan.skewed_mixes:
+        even = Point(MIXED, point.first, point.second)
+        if point in store.samples and even in store.samples:
+            found = case(point.second, point.first, 0.0)
+            added = store.time_s(point) - store.time_s(even)
+            beside.append(found._replace(time=found.even_time + added))
+    return alone, beside
 
 
 def held_out_steps(
@@ -50,7 +81,7 @@ def held_out_steps(
     """Return the whole steps that were timed, each beside the profile's prediction."""
     cost = ProfileCost(profile)
     return [
-        HeldOutStep(region(shape), store.time_s(point), cost.step_time_s(shape))
+        HeldOutStep(region(shape), store.time_s(point), cost.step_time_s(shape), skew_region(shape))
         for point, shape in zip(plan.held_out, shapes, strict=True)
         if point in store.samples
     ]
@@ -68,10 +99,13 @@ def describe_fit(
     added for those that it missed.
     """
     steps = held_out_steps(profile, plan, store, shapes)
+    alone, beside = skew_cases(plan, store)
     fit: dict[str, Any] = {
         "method": "clipped means of timings in random order; held-out whole steps are in no table",
         "measuring": _measuring(plan, store),
         **{axes.table: error_figures(list(axes.probes.values())) for axes in plan.axes},
+        "decode_skew": skew_errors(alone, profile.decode_skew),
+        "decode_skew_beside_chunks": skew_errors(beside, profile.decode_skew_beside_chunks),
         "operations_us": _operations(plan, store),
         "checks": _checks(plan, store),
     }
@@ -149,7 +183,6 @@ def _checks(plan: CalibrationPlan, store: SampleStore) -> dict[str, float]:
         for i, count in enumerate(_counts(plan))
     }
     ratios = {
-        "even_over_spread_contexts": [_ratio(store, [even], [usual]) for usual, even in plan.skew],
         "mixed_over_sum_of_parts": [_ratio(store, [a], [b, c]) for a, b, c in plan.mixed],
         "operations_over_dense": [
             _ratio(store, points, [Point("dense", count)]) for count, points in sums.items()

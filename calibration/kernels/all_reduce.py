@@ -13,6 +13,9 @@ from calibration.model_spec import ModelSpec
 _US_PER_MS = 1e3
 _GRAPH = "vllm_graph"
 _EAGER = "vllm_eager"
+FUSED_UP_TO_BYTES = {2: 64 << 20, 4: 32 << 20, 8: 1 << 20}
+"""Of compute capability 10.0, by the number of GPUs: vLLM's FI_ALLREDUCE_FUSION_MAX_SIZE_MB."""
+
 _RING_BYTES = (128.0, float(2**30))
 
 
@@ -43,6 +46,39 @@ def read_all_reduce(file: Path) -> dict[int, Curve]:
         sizes = sorted(size for count, size in graph if count == gpus)
         values = [min(graph[gpus, s], eager.get((gpus, s), graph[gpus, s])) for s in sizes]
         curves[gpus] = Curve(np.array(sizes, dtype=float), settled(np.array(values)))
+    return curves
+
+
+def read_fused_all_reduce(file: Path) -> dict[int, Curve]:
+    """Return the times of the all-reduce that FlashInfer took over from TensorRT-LLM.
+
+    Raises:
+        CalibrationError: the table can't be used.
+    """
+    columns = read_kernel_table(file, ("num_gpus", "message_size", "allreduce_dtype"))
+    curves: dict[int, Curve] = {}
+    for gpus in np.unique(columns["num_gpus"]).tolist():
+        rows = np.flatnonzero(columns["num_gpus"] == gpus)
+        rows = rows[np.argsort(columns["message_size"][rows])]
+        sizes = columns["message_size"][rows].astype(float)
+        curves[gpus] = Curve(sizes, settled(columns["latency"][rows] * _US_PER_MS))
+    return curves
+
+
+def with_fused(own: dict[int, Curve], fused: dict[int, Curve]) -> dict[int, Curve]:
+    """Return the times of an engine that fuses all-reduces of small messages with the norm.
+
+    Since 0.13 vLLM does so by default on Blackwell, with FlashInfer's kernel, for messages up to a
+    limit (its `fi_allreduce_fusion_max_size_mb`); larger ones go as before. The norm stays counted
+    apart, as the kernel does its work too.
+    """
+    curves = dict(own)
+    for gpus, limit_bytes in FUSED_UP_TO_BYTES.items():
+        if gpus in own and gpus in fused:
+            sizes, times = own[gpus].axis, own[gpus].time_us
+            is_fused = (sizes <= limit_bytes) & (sizes <= fused[gpus].axis[-1])
+            quicker = np.minimum(times, fused[gpus].at(sizes))
+            curves[gpus] = Curve(sizes, np.where(is_fused, quicker, times))
     return curves
 
 

@@ -36,6 +36,7 @@ class _Shard:
     gpu: GpuSpec
     tp: int
     kv_dtype: str
+    expert_parallel: bool = False
 
     def heads(self, window: int = 0) -> Heads:
         query = self.model.num_attention_heads // self.tp
@@ -58,20 +59,24 @@ def build_profile(
     *,
     tensor_parallel_size: int = 1,
     kv_cache_dtype: str = "auto",
+    expert_parallel: bool = False,
 ) -> Profile:
     """Return the step times of a model on the tables' GPU, from kernels alone.
 
     dense(T) = layers * (products, experts + norms, rotary embedding, activation + two all-reduces)
     + embedding and last norm; logits(R) = product with the vocabulary + sampler; attention from
-    the kernels of this GPU's share of heads. No host time: that is the engine's, not the GPU's.
+    the kernels of this GPU's share of heads. With `expert_parallel` each GPU has some experts
+    whole; they are timed so, and the all-reduce after them stays. No host time: that is the
+    engine's, not the GPU's.
 
     Raises:
         CalibrationError: the model can't be split so, or a kernel it needs was not measured.
     """
-    model.check_tensor_parallel(tensor_parallel_size)
+    model.check_tensor_parallel(tensor_parallel_size, expert_parallel=expert_parallel)
     gpu = load_gpu(tables.gpu_name)
     kv_dtype = _kv_dtype(kv_cache_dtype, model)
-    shard = _Shard(tables, model, gpu, tensor_parallel_size, kv_dtype)
+    is_spread = expert_parallel and tensor_parallel_size > 1
+    shard = _Shard(tables, model, gpu, tensor_parallel_size, kv_dtype, is_spread)
     attention = LayerAttention(tables.attention, shard.attention_kinds)
     return Profile(
         provenance=_provenance(shard),
@@ -123,7 +128,12 @@ def _dense(shard: _Shard) -> CurveTable:
     curves = [gemm.curve(n, k) for n, k in _layer_products(shard)]
     if shard.model.experts is not None:
         curves.append(
-            shard.tables.experts_of(shard.model.experts, shard.model.hidden_size, shard.tp)
+            shard.tables.experts_of(
+                shard.model.experts,
+                shard.model.hidden_size,
+                shard.tp,
+                expert_parallel=shard.expert_parallel,
+            )
         )
     tokens = _common_axis(curves)
     layer = sum((curve.at(tokens) for curve in curves), np.zeros_like(tokens))
@@ -213,6 +223,7 @@ def _provenance(shard: _Shard) -> ProfileProvenance:
         execution="kernels timed alone; all-reduce in a captured graph",
         source="aiconfigurator-core 0.12.0 kernel tables (Apache-2.0), added up by Headway",
         notes=f"vLLM versions of the tables: {versions}",
+        expert_parallel=shard.expert_parallel,
     )
 
 

@@ -37,11 +37,19 @@ def read_experts(file: Path) -> KernelColumns:
 
 
 def experts_curve(
-    columns: KernelColumns, file: Path, experts: Experts, hidden_size: int, tp: int
+    columns: KernelColumns,
+    file: Path,
+    experts: Experts,
+    hidden_size: int,
+    tp: int,
+    *,
+    expert_parallel: bool = False,
 ) -> Curve:
-    """Return the times over the tokens of a batch; each expert is split over `tp` GPUs.
+    """Return the times over the tokens of a batch on `tp` GPUs.
 
-    Where several kernels were timed the fastest counts: engines choose it.
+    Each expert is split over them, or with `expert_parallel` each has some experts whole; then
+    the time is that of the GPU whose experts are chosen most. Where several kernels were timed the
+    fastest counts: engines choose it.
 
     Raises:
         UnmeasuredError: such experts were not measured.
@@ -50,7 +58,8 @@ def experts_curve(
     rows &= columns["inter_size"] == experts.intermediate_size
     rows &= columns["topk"] == experts.experts_per_token
     rows &= columns["num_experts"] == experts.num_experts
-    rows &= (columns["moe_tp_size"] == tp) & (columns["moe_ep_size"] == 1)
+    split, spread = (1, tp) if expert_parallel else (tp, 1)
+    rows &= (columns["moe_tp_size"] == split) & (columns["moe_ep_size"] == spread)
     rows &= columns["distribution"] == _DISTRIBUTION
     rows &= np.isin(columns["moe_dtype"], _DTYPES.get(experts.weight_dtype, ()))
     tokens, place = np.unique(columns["num_tokens"][rows], return_inverse=True)
@@ -58,7 +67,7 @@ def experts_curve(
         raise UnmeasuredError(
             f"{file}: {experts.num_experts} experts of {hidden_size} x {experts.intermediate_size}"
             f" in {experts.weight_dtype}, {experts.experts_per_token} a token, were not measured"
-            f" at tensor parallel {tp}"
+            f" at {'expert' if expert_parallel else 'tensor'} parallel {tp}"
         )
     least = np.full(len(tokens), np.inf)
     np.minimum.at(least, place, columns["latency"][rows] * _US_PER_MS)

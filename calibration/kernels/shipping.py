@@ -51,17 +51,30 @@ def _profiles(tables: KernelTables) -> Iterator[Profile]:
                 if not _is_usual(model, tables.gpu_name, tp):
                     continue
                 for kv_cache_dtype in _KV_CACHE_DTYPES:
-                    profile = _built(tables, model, tp, kv_cache_dtype)
-                    if profile is not None:
-                        yield thinned(profile)
+                    for expert_parallel in _expert_parallels(model, tp):
+                        profile = _built(tables, model, tp, kv_cache_dtype, expert_parallel)
+                        if profile is not None:
+                            yield thinned(profile)
 
 
-def _built(tables: KernelTables, model: ModelSpec, tp: int, kv_cache_dtype: str) -> Profile | None:
+def _expert_parallels(model: ModelSpec, tp: int) -> tuple[bool, ...]:
+    return (False, True) if model.experts is not None and tp > 1 else (False,)
+
+
+def _built(
+    tables: KernelTables, model: ModelSpec, tp: int, kv_cache_dtype: str, expert_parallel: bool
+) -> Profile | None:
     """Return the profile, None if a kernel that it needs was not measured on this GPU."""
     if model.experts is None and model.weight_dtype not in ("bfloat16", *tables.gemm):
         return None
     try:
-        return build_profile(tables, model, tensor_parallel_size=tp, kv_cache_dtype=kv_cache_dtype)
+        return build_profile(
+            tables,
+            model,
+            tensor_parallel_size=tp,
+            kv_cache_dtype=kv_cache_dtype,
+            expert_parallel=expert_parallel,
+        )
     except UnmeasuredError:
         return None
 

@@ -1,5 +1,6 @@
 """The folder of one GPU's kernel tables: where it is, which version, what is in it."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from calibration.errors import CalibrationError, UnmeasuredError
 from calibration.experts import Experts
-from calibration.kernels.all_reduce import read_all_reduce
+from calibration.kernels.all_reduce import read_all_reduce, read_fused_all_reduce, with_fused
 from calibration.kernels.attention import AttentionTables
 from calibration.kernels.curves import Curve
 from calibration.kernels.gemm import GemmTable, read_gemm
@@ -27,6 +28,10 @@ SYSTEMS = {
 
 _DISTRIBUTION = "aiconfigurator_core"
 _ENGINE = "vllm"
+_FUSING = ("b200_sxm",)
+"""Where all-reduces are taken as vLLM fuses them. Elsewhere its own are hardly slower (H100: 1 to 2
+us of 5 to 8), and the runs that this package is held against are older than the fusion."""
+_FUSED_FROM = "trtllm"
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,14 @@ class KernelTables:
     @cached_property
     def all_reduce(self) -> dict[int, Curve]:
         """All-reduces over message bytes, by group size."""
-        return read_all_reduce(self.files["all_reduce"])
+        own = read_all_reduce(self.files["all_reduce"])
+        if "fused_all_reduce" not in self.files:
+            return own
+        return with_fused(own, read_fused_all_reduce(self.files["fused_all_reduce"]))
 
-    def experts_of(self, experts: Experts, hidden_size: int, tp: int) -> Curve:
+    def experts_of(
+        self, experts: Experts, hidden_size: int, tp: int, *, expert_parallel: bool = False
+    ) -> Curve:
         """Return the times of a layer's experts over tokens.
 
         Raises:
@@ -66,7 +76,14 @@ class KernelTables:
         """
         if "moe" not in self.files:
             raise UnmeasuredError(f"{self.folder}: has no table of experts (moe_perf.parquet)")
-        return experts_curve(self._experts, self.files["moe"], experts, hidden_size, tp)
+        return experts_curve(
+            self._experts,
+            self.files["moe"],
+            experts,
+            hidden_size,
+            tp,
+            expert_parallel=expert_parallel,
+        )
 
     @cached_property
     def _experts(self) -> KernelColumns:
@@ -132,8 +149,20 @@ def load_kernel_tables(data: Path, system: str) -> KernelTables:
     }
     if (folder / "moe" / _ENGINE).is_dir():
         files["moe"] = _newest(folder / "moe" / _ENGINE, "moe_perf.parquet")
+    fused = sorted(
+        (folder / "comm" / _FUSED_FROM).glob("*/custom_allreduce_perf.parquet"), key=_age
+    )
+    if name in _FUSING and fused:
+        files["fused_all_reduce"] = fused[-1]
     versions = {part: path.parent.name for part, path in files.items()}
+    if "fused_all_reduce" in versions:
+        versions["fused_all_reduce"] = f"(TensorRT-LLM's) {versions['fused_all_reduce']}"
     return KernelTables(name, folder, versions, files)
+
+
+def _age(file: Path) -> list[int]:
+    """Orders versions that are release candidates: 1.3.0rc9 before 1.3.0rc20."""
+    return [int(number) for number in re.findall(r"\d+", file.parent.name)]
 
 
 def _newest(folder: Path, file: str) -> Path:

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 
 from calibration.cost_model import FloatArray
+from calibration.decode_skew import fit_shares, skew_errors
 from calibration.errors import CalibrationError
 from calibration.gpu_spec import GpuSpec
 from calibration.interpolation import Line
@@ -19,6 +20,7 @@ from calibration.layerwise.attention import (
     read_attention,
 )
 from calibration.layerwise.files import LayerwiseFiles
+from calibration.layerwise.skew import read_skew
 from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, ProfileProvenance
 from calibration.profile_tables import BoxTable, CurveTable, GridTable
@@ -56,6 +58,8 @@ def build_layerwise_profile(
     times = read_attention(files)
     prefill, decode = prefill_grid(times), decode_grid(times)
     layers = model.num_hidden_layers
+    alone, beside = read_skew(files)
+    skew, skew_beside = fit_shares(alone), fit_shares(beside)
     least = min(float(prefill.time_us.min()), float(decode.time_us.min()))
     return Profile(
         provenance=_provenance(files, model, gpu, tensor_parallel_size),
@@ -65,10 +69,14 @@ def build_layerwise_profile(
         decode_attention=_grid("num_decodes", "mean_context", decode, layers),
         decode_beside_chunks=_box(*decode_beside_chunks(times), layers),
         attention_launch_us=float(np.floor(layers * least)),
+        decode_skew=skew,
+        decode_skew_beside_chunks=skew_beside,
         fit={
             "method": "each measured point left out and interpolated from its neighbours",
             "prefill_attention": error_summary(prefill.leave_out_errors),
             "decode_attention": error_summary(decode.leave_out_errors),
+            "decode_skew": skew_errors(alone, skew),
+            "decode_skew_beside_chunks": skew_errors(beside, skew_beside),
         },
         path=str(files.folder / files.stem),
     )

@@ -15,6 +15,7 @@ from calibration.model_spec import ModelSpec
 from calibration.profile_tables import number
 
 _DENSE = re.compile(r"^(?P<gpu>[^_]+)_(?P<model>.+)_(?P<dtype>[^_]+)_tp(?P<tp>\d+)_dense\.csv$")
+_TEXTS = ("layer", "regime")
 _LONGEST_US = 1e6
 _SHORTEST_US = 0.2
 _NOT_A_TIME = "it must be microseconds of one layer's operation"
@@ -22,23 +23,35 @@ _NOT_A_TIME = "it must be microseconds of one layer's operation"
 
 @dataclass(frozen=True, slots=True)
 class LayerwiseFiles:
-    """The files of one profile: `<stem>_dense.csv`, `_per_sequence.csv`, `_attention.csv`."""
+    """The files of one profile: `<stem>_dense.csv`, `_per_sequence.csv`, `_attention.csv`, and
+    `_skew.csv` if it was measured.
+    """
 
     folder: Path
     stem: str
     gpu: str
     meta: dict[str, Any]
 
-    def rows(self, part: str, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return (keys..., time_us) of each row; counts are whole numbers, `layer` a text.
+    def has(self, part: str) -> bool:
+        """Whether there is such a file."""
+        return self._file(part).is_file()
+
+    def _file(self, part: str) -> Path:
+        return self.folder / f"{self.stem}_{part}.csv"
+
+    def rows(
+        self, part: str, keys: Sequence[str], times: Sequence[str] = ("time_us",)
+    ) -> list[tuple[Any, ...]]:
+        """Return (keys..., times...) of each row; counts are whole numbers, `layer` and `regime`
+        texts.
 
         Raises:
             CalibrationError: the file is missing or has a bad entry, named by line.
         """
-        file = self.folder / f"{self.stem}_{part}.csv"
+        file = self._file(part)
         try:
             with file.open(encoding="utf-8", newline="") as lines:
-                return _parse(csv.DictReader(lines), file, keys)
+                return _parse(csv.DictReader(lines), file, keys, times)
         except (OSError, UnicodeDecodeError) as error:
             raise CalibrationError(f"{file}: can't be read as a profile: {error}") from error
 
@@ -78,8 +91,10 @@ def _meta(file: Path) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _parse(reader: Any, file: Path, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    for key in (*keys, "time_us"):
+def _parse(
+    reader: Any, file: Path, keys: Sequence[str], times: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    for key in (*keys, *times):
         if key not in (reader.fieldnames or ()):
             raise CalibrationError(
                 f"{file}: column {key} is missing; it has {', '.join(reader.fieldnames or ())}"
@@ -92,14 +107,14 @@ def _parse(reader: Any, file: Path, keys: Sequence[str]) -> list[tuple[Any, ...]
         if call in seen:
             raise CalibrationError(f"{where}: {_described(keys, call)} stands there twice")
         seen.add(call)
-        rows.append((*call, _time(row["time_us"], where)))
+        rows.append((*call, *(_time(row[name], f"{where}: {name}") for name in times)))
     if not rows:
         raise CalibrationError(f"{file}: has no rows")
     return rows
 
 
 def _key(key: str, text: str | None, where: str) -> Any:
-    if key == "layer" and text:
+    if key in _TEXTS and text:
         return text
     if text is None or not text.isdigit():
         raise CalibrationError(f"{where}: {key} is {text!r}; it must be a whole number")
@@ -108,13 +123,13 @@ def _key(key: str, text: str | None, where: str) -> Any:
 
 def _time(text: str | None, where: str) -> float:
     try:
-        time_us = number(float(text or "nan"), f"{where}: time_us")
+        time_us = number(float(text or "nan"), where)
     except ValueError as error:
         if isinstance(error, CalibrationError):
             raise
-        raise CalibrationError(f"{where}: time_us is {text!r}; {_NOT_A_TIME}") from error
+        raise CalibrationError(f"{where} is {text!r}; {_NOT_A_TIME}") from error
     if not _SHORTEST_US <= time_us <= _LONGEST_US:
-        raise CalibrationError(f"{where}: time_us is {time_us:g}; {_NOT_A_TIME}")
+        raise CalibrationError(f"{where} is {time_us:g}; {_NOT_A_TIME}")
     return time_us
 
 

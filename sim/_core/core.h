@@ -180,10 +180,17 @@ typedef struct {
 
 /* The decode group (group.c). ---------------------------------------------------------------- */
 
+/* A member's context less the step, which stays as it is, and its last step. */
+typedef struct {
+    int64_t offset, last_step;
+} Context;
+
 typedef struct {
     int64_t block_size, step, size, context_tokens, last_joined_index;
     Request **heap; /* by (last_step, admission_index) */
     int64_t count, capacity;
+    Context *longest; /* a heap, longest first; entries of members that ended are passed over */
+    int64_t num_contexts, contexts_capacity;
     int64_t *phases;
 } Group;
 
@@ -197,13 +204,14 @@ typedef struct {
 
 typedef struct {
     int64_t num_tokens, num_logits, num_decodes, decode_context_tokens;
+    int64_t decode_max_context_tokens;
     int64_t (*chunks)[2]; /* (new tokens, tokens computed before) */
     int64_t num_chunks, chunks_capacity;
 } Shape;
 
 typedef struct {
     /* the decision: `num_decodes` members of the group with a token each, and the entries */
-    int64_t index, num_decodes, decode_context_tokens;
+    int64_t index, num_decodes, decode_context_tokens, decode_max_context_tokens;
     Entry *entries;
     int64_t num_entries, capacity;
     int64_t num_preempted, num_cached_tokens;
@@ -260,10 +268,12 @@ typedef struct {
     Grid prefill, decode;
     Box beside;
     bool has_beside;
+    Line skew, skew_beside;
+    bool has_skew, has_skew_beside;
     double launch_s;
     /* decode times asked of Python in advance */
     double *ahead;
-    int64_t num_ahead, ahead_size, ahead_context;
+    int64_t num_ahead, ahead_size, ahead_context, ahead_max_context;
 } Cost;
 
 /* Rows (rows.c). --------------------------------------------------------------------------------- */
@@ -373,6 +383,7 @@ void group_join(Core *core, Group *group, Request *request, int64_t num_steps);
 Request *group_retire_next(Group *group); /* NULL: nobody else retires before the next step */
 int64_t group_steps_before(const Request *member, int64_t step);
 int64_t group_blocks_needed(const Group *group);
+int64_t group_max_context_tokens(Group *group); /* of the next step; those that ended are retired */
 
 /* scheduler.c */
 void scheduler_add(Core *core, Request *request);

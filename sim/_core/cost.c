@@ -85,6 +85,30 @@ static double roofline_s(const Cost *cost, const Shape *shape) {
     return total_s + attention_s;
 }
 
+/* What contexts of unlike length add: a share of what it would take if all were the longest. */
+static double with_skew(double even_s, double longest_s, const Line *shares, double num_decodes) {
+    return even_s + line_at(shares, num_decodes) * (longest_s - even_s);
+}
+
+static double decodes_s(const Cost *cost, const Shape *shape, const Line *shares) {
+    double num_decodes = (double)shape->num_decodes;
+    double mean = (double)shape->decode_context_tokens / num_decodes;
+    double longest = (double)shape->decode_max_context_tokens;
+    double even_s = grid_at(&cost->decode, num_decodes, mean);
+    if (!shares || longest <= mean) return even_s;
+    return with_skew(even_s, grid_at(&cost->decode, num_decodes, longest), shares, num_decodes);
+}
+
+static double decodes_beside_s(const Cost *cost, const Shape *shape, double num_new) {
+    double num_decodes = (double)shape->num_decodes;
+    double mean = (double)shape->decode_context_tokens / num_decodes;
+    double longest = (double)shape->decode_max_context_tokens;
+    double even_s = box_at(&cost->beside, num_new, num_decodes, mean);
+    if (!cost->has_skew_beside || longest <= mean) return even_s;
+    double longest_s = box_at(&cost->beside, num_new, num_decodes, longest);
+    return with_skew(even_s, longest_s, &cost->skew_beside, num_decodes);
+}
+
 static double profile_chunks_s(const Cost *cost, const Shape *shape) {
     double total_s = -cost->launch_s * (double)(shape->num_chunks - 1);
     int64_t num_new = 0;
@@ -93,11 +117,9 @@ static double profile_chunks_s(const Cost *cost, const Shape *shape) {
         num_new += shape->chunks[i][0];
     }
     if (!shape->num_decodes) return total_s;
-    double num_decodes = (double)shape->num_decodes;
-    double mean = (double)shape->decode_context_tokens / num_decodes;
-    if (!cost->has_beside)
-        return total_s + (grid_at(&cost->decode, num_decodes, mean) - cost->launch_s);
-    return total_s + box_at(&cost->beside, (double)num_new, num_decodes, mean);
+    if (cost->has_beside) return total_s + decodes_beside_s(cost, shape, (double)num_new);
+    const Line *shares = cost->has_skew_beside ? &cost->skew_beside : NULL;
+    return total_s + (decodes_s(cost, shape, shares) - cost->launch_s);
 }
 
 static double profile_s(const Cost *cost, const Shape *shape) {
@@ -107,9 +129,7 @@ static double profile_s(const Cost *cost, const Shape *shape) {
     if (shape->num_chunks) {
         total_s += profile_chunks_s(cost, shape);
     } else if (shape->num_decodes) {
-        double num_decodes = (double)shape->num_decodes;
-        total_s += grid_at(&cost->decode, num_decodes,
-                           (double)shape->decode_context_tokens / num_decodes);
+        total_s += decodes_s(cost, shape, cost->has_skew ? &cost->skew : NULL);
     }
     return total_s + cost->overhead_s;
 }
@@ -127,8 +147,9 @@ static double python_step_s(Core *core, const Shape *shape) {
     }
     if (!chunks) core_fail(core);
     PyObject *seen = PyObject_CallFunction(
-        cost->shape_type, "LLLLN", (long long)shape->num_tokens, (long long)shape->num_logits,
-        (long long)shape->num_decodes, (long long)shape->decode_context_tokens, chunks);
+        cost->shape_type, "LLLLNL", (long long)shape->num_tokens, (long long)shape->num_logits,
+        (long long)shape->num_decodes, (long long)shape->decode_context_tokens, chunks,
+        (long long)shape->decode_max_context_tokens);
     if (!seen) core_fail(core);
     PyObject *time_s = PyObject_CallOneArg(cost->step_time_s, seen);
     Py_DECREF(seen);
@@ -148,8 +169,9 @@ static void look_ahead(Core *core, const Shape *shape) {
     if (core->group.count && core->group.heap[0]->last_step - core->group.step + 2 < num_steps)
         num_steps = core->group.heap[0]->last_step - core->group.step + 2;
     PyObject *times = PyObject_CallFunction(
-        cost->decode_times_s, "LLL", (long long)shape->num_decodes,
-        (long long)shape->decode_context_tokens, (long long)num_steps);
+        cost->decode_times_s, "LLLL", (long long)shape->num_decodes,
+        (long long)shape->decode_context_tokens, (long long)num_steps,
+        (long long)shape->decode_max_context_tokens);
     if (!times) core_fail(core);
     Py_buffer view;
     int failed = PyObject_GetBuffer(times, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT);
@@ -165,6 +187,7 @@ static void look_ahead(Core *core, const Shape *shape) {
     cost->num_ahead = num_steps;
     cost->ahead_size = shape->num_decodes;
     cost->ahead_context = shape->decode_context_tokens;
+    cost->ahead_max_context = shape->decode_max_context_tokens;
 }
 
 static double python_decode_s(Core *core, const Shape *shape) {
@@ -172,7 +195,9 @@ static double python_decode_s(Core *core, const Shape *shape) {
     for (int tries = 0;; tries++) {
         int64_t ahead = shape->decode_context_tokens - cost->ahead_context;
         if (cost->num_ahead && cost->ahead_size == shape->num_decodes && ahead >= 0 &&
-            ahead % shape->num_decodes == 0 && ahead / shape->num_decodes < cost->num_ahead)
+            ahead % shape->num_decodes == 0 && ahead / shape->num_decodes < cost->num_ahead &&
+            ahead / shape->num_decodes ==
+                shape->decode_max_context_tokens - cost->ahead_max_context)
             return cost->ahead[ahead / shape->num_decodes];
         look_ahead(core, shape);
     }
@@ -320,6 +345,13 @@ static int get_roofline(Cost *cost, PyObject *form) {
                : 0;
 }
 
+static int get_shares(PyObject *form, const char *key, bool *is_there, Line *line) {
+    PyObject *shares = entry(form, key);
+    if (!shares) return -1;
+    *is_there = shares != Py_None;
+    return *is_there ? get_line(shares, line) : 0;
+}
+
 static int get_profile(Cost *cost, PyObject *form) {
     PyObject *beside;
     if (get_line(entry(form, "dense"), &cost->dense) ||
@@ -331,7 +363,12 @@ static int get_profile(Cost *cost, PyObject *form) {
         !(beside = entry(form, "decode_beside_chunks")))
         return -1;
     cost->has_beside = beside != Py_None;
-    return cost->has_beside ? get_box(beside, &cost->beside) : 0;
+    if (cost->has_beside && get_box(beside, &cost->beside)) return -1;
+    return get_shares(form, "decode_skew", &cost->has_skew, &cost->skew) ||
+                   get_shares(form, "decode_skew_beside_chunks", &cost->has_skew_beside,
+                              &cost->skew_beside)
+               ? -1
+               : 0;
 }
 
 static int get_form(Cost *cost, PyObject *form) {
@@ -394,6 +431,8 @@ void cost_clear(Cost *cost) {
     PyMem_Free(cost->ahead);
     clear_line(&cost->dense);
     clear_line(&cost->logits);
+    clear_line(&cost->skew);
+    clear_line(&cost->skew_beside);
     clear_grid(&cost->prefill);
     clear_grid(&cost->decode);
     for (int64_t i = 0; i < cost->beside.num_layers; i++) clear_grid(&cost->beside.grids[i]);

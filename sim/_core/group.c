@@ -11,6 +11,39 @@ static int64_t modulo(int64_t value, int64_t divisor) {
     return rest < 0 ? rest + divisor : rest;
 }
 
+/* Contexts, longest first. -------------------------------------------------------------------- */
+
+static void push_context(Core *core, Group *group, Context context) {
+    group->longest = core_grow(core, group->longest, &group->contexts_capacity,
+                               group->num_contexts + 1, sizeof(Context));
+    int64_t i = group->num_contexts++;
+    while (i && context.offset > group->longest[(i - 1) / 2].offset) {
+        group->longest[i] = group->longest[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    group->longest[i] = context;
+}
+
+static void pop_context(Group *group) {
+    Context context = group->longest[--group->num_contexts];
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < group->num_contexts; i = child) {
+        if (child + 1 < group->num_contexts &&
+            group->longest[child + 1].offset > group->longest[child].offset)
+            child++;
+        if (group->longest[child].offset <= context.offset) break;
+        group->longest[i] = group->longest[child];
+    }
+    group->longest[i] = context;
+}
+
+int64_t group_max_context_tokens(Group *group) {
+    while (group->num_contexts && group->longest[0].last_step < group->step) pop_context(group);
+    return group->num_contexts ? group->step + group->longest[0].offset : 0;
+}
+
+/* Members. -------------------------------------------------------------------------------------- */
+
 void group_join(Core *core, Group *group, Request *request, int64_t num_steps) {
     request->is_member = true;
     request->join_step = group->step;
@@ -24,6 +57,8 @@ void group_join(Core *core, Group *group, Request *request, int64_t num_steps) {
         i = (i - 1) / 2;
     }
     group->heap[i] = request;
+    push_context(core, group, (Context){request->num_computed_tokens - group->step,
+                                        request->last_step});
     group->phases[request->phase]++;
     group->size++;
     group->context_tokens += request->num_computed_tokens;

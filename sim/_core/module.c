@@ -434,6 +434,7 @@ static void core_dealloc(PyObject *self) {
     for (int i = 0; i < MAX_STEPS_ON_THEIR_WAY; i++) PyMem_Free(core->steps[i].entries);
     void *arrays[] = {core->table.buckets, core->hit.extents, core->freed.extents,
                       core->waiting.heap,  core->skipped.heap, core->group.heap,
+                      core->group.longest,
                       core->group.phases,  core->retired,      core->skipped_now,
                       core->ended,         core->endings,      core->shape.chunks,
                       core->segments};

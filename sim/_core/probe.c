@@ -154,10 +154,10 @@ PyObject *probe_check(PyObject *self, PyObject *Py_UNUSED(none)) {
 /* The step time of a shape as the core computes it. */
 PyObject *probe_cost(PyObject *self, PyObject *args) {
     Core *core = (Core *)self;
-    long long num_tokens, num_logits, num_decodes, context;
+    long long num_tokens, num_logits, num_decodes, context, max_context;
     PyObject *chunks;
-    if (!PyArg_ParseTuple(args, "(LLLLO!)", &num_tokens, &num_logits, &num_decodes, &context,
-                          &PyTuple_Type, &chunks))
+    if (!PyArg_ParseTuple(args, "(LLLLO!L)", &num_tokens, &num_logits, &num_decodes, &context,
+                          &PyTuple_Type, &chunks, &max_context))
         return NULL;
     ENTER(core)
     Shape *shape = &core->shape;
@@ -165,6 +165,7 @@ PyObject *probe_cost(PyObject *self, PyObject *args) {
     shape->num_logits = num_logits;
     shape->num_decodes = num_decodes;
     shape->decode_context_tokens = context;
+    shape->decode_max_context_tokens = max_context;
     shape->num_chunks = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(chunks); i++) {
         long long new, computed;

@@ -58,6 +58,7 @@ static void fill_shape(Core *core, const Step *step) {
     Shape *shape = &core->shape;
     shape->num_tokens = shape->num_logits = shape->num_decodes = step->num_decodes;
     shape->decode_context_tokens = step->decode_context_tokens;
+    shape->decode_max_context_tokens = step->decode_max_context_tokens;
     shape->num_chunks = 0;
     for (int64_t i = 0; i < step->num_entries; i++) {
         const Entry *entry = &step->entries[i];
@@ -67,6 +68,8 @@ static void fill_shape(Core *core, const Step *step) {
         if (entry->num_tokens == 1) {
             shape->num_decodes++;
             shape->decode_context_tokens += context_tokens;
+            if (context_tokens > shape->decode_max_context_tokens)
+                shape->decode_max_context_tokens = context_tokens;
             continue;
         }
         shape->chunks = core_grow(core, shape->chunks, &shape->chunks_capacity,

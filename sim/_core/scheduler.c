@@ -16,7 +16,7 @@ static Step *new_step(Core *core) {
     int i = (core->first_step + core->num_steps_in_flight) % MAX_STEPS_ON_THEIR_WAY;
     Step *step = &core->steps[i];
     step->num_entries = step->num_preempted = step->num_cached_tokens = 0;
-    step->num_decodes = step->decode_context_tokens = 0;
+    step->num_decodes = step->decode_context_tokens = step->decode_max_context_tokens = 0;
     step->index = core->group.step;
     return step;
 }
@@ -424,6 +424,7 @@ static Step *begin_step(Core *core) {
     }
     step->num_decodes = group->size;
     step->decode_context_tokens = group->context_tokens + group->size;
+    step->decode_max_context_tokens = group->size ? group_max_context_tokens(group) + 1 : 0;
     group->step++;
     group->context_tokens += group->size;
     if ((core->waiting.count || core->skipped.count) && !stays_blocked(core)) {
@@ -498,7 +499,7 @@ static void spell_out(Core *core, Step *step) {
         member->num_step_refs++;
     }
     qsort(step->entries, (size_t)step->num_entries, sizeof(Entry), by_admission);
-    step->num_decodes = step->decode_context_tokens = 0;
+    step->num_decodes = step->decode_context_tokens = step->decode_max_context_tokens = 0;
 }
 
 static void write_back(Core *core, Request *member, int64_t num_processed) {
@@ -526,7 +527,7 @@ void scheduler_dissolve(Core *core) {
         set_author(core, member, NULL);
     }
     core->retired_first = core->retired_count = 0;
-    group->count = group->size = group->context_tokens = 0;
+    group->count = group->num_contexts = group->size = group->context_tokens = 0;
     group->last_joined_index = -1;
     for (int64_t i = 0; i < group->block_size; i++) group->phases[i] = 0;
     lagging_reset(core);

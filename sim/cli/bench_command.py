@@ -1,6 +1,6 @@
 """`headway calibrate` on the machine at hand."""
 
-import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +17,7 @@ from calibration import CalibrationError, Profile
 from calibration.bench.held_out import HeldOutStep
 from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
 from calibration.bench.session import BenchProgress
+from calibration.profile_writing import write_profile as write_profile  # noqa: PLC0414
 from sim.cli.app import EXIT_INTERRUPTED
 from sim.cli.interrupt import interrupt_flag
 from sim.errors import StudyError
@@ -55,17 +56,15 @@ class BenchCommand:
 
 def calibrate_here(command: BenchCommand) -> int:
     """Measure, write the profile, print how good it is; returns the exit code."""
-    if command.tensor_parallel_size != 1:
-        raise StudyError(
-            f"--tp {command.tensor_parallel_size}: one device is measured here; build profiles of"
-            " groups from kernel tables, with --from"
-        )
+    if not 0 < command.minutes < math.inf:
+        raise StudyError(f"--minutes is {command.minutes:g}; it must be above 0")
     out = command.out or Path("profile.json")
     if not out.parent.is_dir():
         raise StudyError(f"{out}: its folder does not exist")
     calibration = run_bench(command, out.with_suffix(".samples.jsonl"))
     profile = calibration.profile
-    if not calibration.is_partial and command.execution == "eager":
+    is_whole = not calibration.is_partial and command.tensor_parallel_size == 1
+    if is_whole and command.execution == "eager":
         profile = _with_host_time(command, profile)
     write_profile(profile, out)
     for line in fit_lines(profile):
@@ -153,6 +152,7 @@ def bench_options(command: BenchCommand) -> "BenchOptions":
     """The command's options as the benchmarks take them."""
     options: BenchOptions = require_torch().BenchOptions(
         model=load_bench_model(command.model or REFERENCE_NAME),
+        tensor_parallel_size=command.tensor_parallel_size,
         device=command.device,
         num_threads=command.num_threads,
         execution=command.execution,
@@ -177,14 +177,6 @@ def _git_commit() -> str:
     return found.stdout.strip()
 
 
-def write_profile(profile: Profile, out: Path) -> None:
-    """Write a profile file. Raises `StudyError` if that can't be done."""
-    try:
-        out.write_text(json.dumps(profile.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"{out}: can't be written: {error}") from error
-
-
 def fit_lines(profile: Profile) -> list[str]:
     """How good a measured profile is, a line each."""
     fit, measured = profile.fit, profile.provenance
@@ -203,7 +195,16 @@ def fit_lines(profile: Profile) -> list[str]:
                 f"{name}: off its grid {errors['num_points']} points, error mean"
                 f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
             )
+    lines += _skew_lines(profile)
     lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
+    group = fit.get("all_reduce")
+    if group is not None:
+        sizes, times = group["message_bytes"], group["time_us"]
+        lines.append(
+            f"all-reduce of {group['num_ranks']} by {group['backend']}: {times[0]:.1f} us for"
+            f" {sizes[0]:,} bytes, {times[-1]:.1f} us for {sizes[-1]:,}; held-out steps are of one"
+            " share, without it"
+        )
     host = fit.get("host_overhead")
     if host is not None:
         lines.append(
@@ -213,6 +214,26 @@ def fit_lines(profile: Profile) -> list[str]:
     return lines + _held_out_lines(fit.get("held_out"))
 
 
+def _skew_lines(profile: Profile) -> list[str]:
+    """What contexts of unlike length cost, and how well the correction catches it."""
+    lines = []
+    for name, what in (
+        ("decode_skew", "unlike contexts"),
+        ("decode_skew_beside_chunks", "unlike contexts beside chunks"),
+    ):
+        table, errors = getattr(profile, name), profile.fit[name]
+        if table is not None and errors["num_points"]:
+            shares = ", ".join(
+                f"{share:.3f} at {count:g}"
+                for count, share in zip(table.axis, table.share, strict=True)
+            )
+            lines.append(
+                f"{what}: share of the longest {shares} decodes; attention off by"
+                f" {errors['uncorrected_bias']:+.1%} without, {errors['bias']:+.1%} with it"
+            )
+    return lines
+
+
 def _share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.1%}"
 
@@ -220,7 +241,7 @@ def _share(value: float | None) -> str:
 def _held_out_lines(held_out: Any) -> list[str]:
     if held_out is None:
         return ["no held-out step was timed"]
-    rows = {"all": held_out["all"], **held_out["by_region"]}
+    rows = {"all": held_out["all"], **held_out["by_region"], **held_out["by_skew"]}
     lines = [f"{'held-out whole steps':40}{'steps':>6}{'MAPE':>8}{'p50':>8}{'p90':>8}{'bias':>8}"]
     return lines + [
         f"{name:40}{row['num_points']:>6}{row['mean']:>8.1%}{row['p50']:>8.1%}"

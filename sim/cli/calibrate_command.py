@@ -1,6 +1,5 @@
 """`headway calibrate`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from calibration.kernels.shipping import write_shipped_profiles
 from calibration.kernels.system import SYSTEMS
 from calibration.layerwise import build_layerwise_profile, find_layerwise_files
 from calibration.profile_match import check_plausible
+from calibration.profile_writing import write_profile
 from sim.errors import StudyError
 
 SOURCES = ("aic", "llmservingsim")
@@ -28,6 +28,7 @@ class CalibrateOptions:
     model: str | None
     tensor_parallel_size: int
     kv_cache_dtype: str
+    expert_parallel: bool
     data: Path | None
     kernels: Path | None
     link_bytes_per_s: float | None
@@ -52,10 +53,7 @@ def calibrate_profile(options: CalibrateOptions) -> int:
     )
     check_plausible(profile, model, gpu)
     out = options.out or Path(_file_name(profile))
-    try:
-        out.write_text(json.dumps(profile.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"{out}: can't be written: {error}") from error
+    write_profile(profile, out)
     for line in _summary(profile):
         typer.echo(line)
     typer.echo(f"profile: {out}")
@@ -77,12 +75,15 @@ def _from_kernels(options: CalibrateOptions, model: ModelSpec) -> Profile:
         model,
         tensor_parallel_size=options.tensor_parallel_size,
         kv_cache_dtype=options.kv_cache_dtype,
+        expert_parallel=options.expert_parallel,
     )
 
 
 def _from_layers(options: CalibrateOptions, model: ModelSpec, gpu: GpuSpec) -> Profile:
     if options.data is None:
         raise StudyError("--data is needed with --from llmservingsim: the folder of its profiles")
+    if options.expert_parallel:
+        raise StudyError("--enable-expert-parallel goes with --from aic: layers have no experts")
     tp = options.tensor_parallel_size
     files = find_layerwise_files(options.data, model, tp, _system(options))
     return build_layerwise_profile(
@@ -115,6 +116,7 @@ def _system(options: CalibrateOptions) -> str:
 def _file_name(profile: Profile) -> str:
     measured = profile.provenance
     name = f"{measured.device}-{measured.model}-tp{measured.tensor_parallel_size}"
+    name += "-ep" if measured.expert_parallel else ""
     return name.replace("/", "-") + ".json"
 
 
@@ -122,7 +124,9 @@ def _summary(profile: Profile) -> list[str]:
     measured = profile.provenance
     lines = [
         f"{measured.model} {measured.weight_dtype} on {measured.device}, tensor parallel"
-        f" {measured.tensor_parallel_size}, {measured.kv_cache_dtype} KV cache",
+        f" {measured.tensor_parallel_size}"
+        f"{' with expert parallel' if measured.expert_parallel else ''},"
+        f" {measured.kv_cache_dtype} KV cache",
         f"source: {measured.source}; {measured.kernel_backend}",
         f"covers {profile.dense.axis[0]:g} to {profile.dense.axis[-1]:g} tokens a step, up to"
         f" {profile.decode_attention.rows[-1]:g} decodes, contexts up to"

@@ -1,9 +1,13 @@
 """The commands that deal with measurements: their options."""
 
+from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+Options = TypeVar("Options")
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 ThreadsOption = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
@@ -12,6 +16,55 @@ BatchedTokensOption = Annotated[int, typer.Option(min=2, help="Tokens of the lar
 SeqsOption = Annotated[int, typer.Option(min=2, help="Requests of the largest step.")]
 ModelLenOption = Annotated[int, typer.Option(min=64, help="Longest prompt and output together.")]
 BlockSizeOption = Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")]
+
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="SOURCE",
+        help="aic: kernel tables of aiconfigurator-core; llmservingsim: layer-wise timings. "
+        "Without it, this machine is measured (needs PyTorch).",
+    ),
+]
+SystemOption = Annotated[
+    str | None, typer.Option(help="GPU, in the source's name or ours: h100_sxm, h100.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Model name, or path of a config.json or its folder.")
+]
+ParallelOption = Annotated[int, typer.Option("--tp", help="Tensor parallel size.")]
+KvDtypeOption = Annotated[str, typer.Option(help="auto, bfloat16, fp8.")]
+ExpertsOption = Annotated[
+    bool,
+    typer.Option(
+        "--enable-expert-parallel",
+        help="Whole experts on each GPU (of a mixture), in place of a share of each.",
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the measurements; default: the installed aiconfigurator-core."),
+]
+KernelsOption = Annotated[
+    Path | None,
+    typer.Option(help="Kernel tables to take all-reduces from, for layer-wise timings."),
+]
+LinkRateOption = Annotated[
+    float | None, typer.Option(help="In place of --kernels: rate of the GPUs' link, one way.")
+]
+LinkLatencyOption = Annotated[float, typer.Option(help="Latency of that link.")]
+ProfileOption = Annotated[Path | None, typer.Option(help="Profile to write.")]
+ShippedOption = Annotated[
+    Path | None,
+    typer.Option(help="Write the profiles that ship with Headway to this folder instead."),
+]
+ExecutionOption = Annotated[str, typer.Option(help="On CUDA: eager or cuda-graph.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with the samples kept beside the profile.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option(help="Draw held-out steps, measured against predicted, here.")
+]
 
 validate_app = typer.Typer(
     help="Hold the simulator against measured systems.",
@@ -27,96 +80,46 @@ def add_measured_commands(app: typer.Typer) -> None:
 
 
 def calibrate(
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="SOURCE",
-            help="aic: kernel tables of aiconfigurator-core; llmservingsim: layer-wise timings. "
-            "Without it, this machine is measured (needs PyTorch).",
-        ),
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option(help="GPU, in the source's name or ours: h100_sxm, h100.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model name, or path of a config.json or its folder.")
-    ] = None,
-    tp: Annotated[int, typer.Option("--tp", help="Tensor parallel size.")] = 1,
-    kv_cache_dtype: Annotated[str, typer.Option(help="auto, bfloat16, fp8.")] = "auto",
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the measurements; default: the installed aiconfigurator-core."
-        ),
-    ] = None,
-    kernels: Annotated[
-        Path | None,
-        typer.Option(help="Kernel tables to take all-reduces from, for layer-wise timings."),
-    ] = None,
-    link_gb_per_s: Annotated[
-        float | None, typer.Option(help="In place of --kernels: rate of the GPUs' link, one way.")
-    ] = None,
-    link_latency_us: Annotated[float, typer.Option(help="Latency of that link.")] = 10.0,
-    out: Annotated[Path | None, typer.Option(help="Profile to write.")] = None,
-    shipped: Annotated[
-        Path | None,
-        typer.Option(help="Write the profiles that ship with Headway to this folder instead."),
-    ] = None,
+    source: SourceOption = None,
+    system: SystemOption = None,
+    model: ModelOption = None,
+    tp: ParallelOption = 1,
+    kv_cache_dtype: KvDtypeOption = "auto",
+    enable_expert_parallel: ExpertsOption = False,
+    data: DataOption = None,
+    kernels: KernelsOption = None,
+    link_gb_per_s: LinkRateOption = None,
+    link_latency_us: LinkLatencyOption = 10.0,
+    out: ProfileOption = None,
+    shipped: ShippedOption = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     minutes: MinutesOption = 5.0,
-    execution: Annotated[str, typer.Option(help="On CUDA: eager or cuda-graph.")] = "eager",
+    execution: ExecutionOption = "eager",
     max_num_batched_tokens: BatchedTokensOption = 512,
     max_num_seqs: SeqsOption = 32,
     max_model_len: ModelLenOption = 1024,
     block_size: BlockSizeOption = 16,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the samples kept beside the profile.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw held-out steps, measured against predicted, here.")
-    ] = None,
+    resume: ResumeOption = False,
+    plot: PlotOption = None,
 ) -> None:
     """Make a profile of step times: measured on this machine, or from measurements of others."""
+    given = {**locals(), "num_threads": threads, "tensor_parallel_size": tp}
     if source is None:
         from sim.cli.bench_command import BenchCommand, calibrate_here
 
-        raise typer.Exit(
-            calibrate_here(
-                BenchCommand(
-                    model=model,
-                    device=device,
-                    num_threads=threads,
-                    minutes=minutes,
-                    execution=execution,
-                    max_num_batched_tokens=max_num_batched_tokens,
-                    max_num_seqs=max_num_seqs,
-                    max_model_len=max_model_len,
-                    block_size=block_size,
-                    tensor_parallel_size=tp,
-                    resume=resume,
-                    out=out,
-                    plot=plot,
-                )
-            )
-        )
+        raise typer.Exit(calibrate_here(_taken(BenchCommand, given)))
     from sim.cli.calibrate_command import CalibrateOptions, calibrate_profile
 
-    options = CalibrateOptions(
-        source=source,
-        system=system,
-        model=model,
-        tensor_parallel_size=tp,
-        kv_cache_dtype=kv_cache_dtype,
-        data=data,
-        kernels=kernels,
-        link_bytes_per_s=None if link_gb_per_s is None else link_gb_per_s * 1e9,
-        link_latency_s=link_latency_us * 1e-6,
-        out=out,
-        shipped=shipped,
-    )
-    raise typer.Exit(calibrate_profile(options))
+    given["expert_parallel"] = enable_expert_parallel
+    given["link_bytes_per_s"] = None if link_gb_per_s is None else link_gb_per_s * 1e9
+    given["link_latency_s"] = link_latency_us * 1e-6
+    raise typer.Exit(calibrate_profile(_taken(CalibrateOptions, given)))
+
+
+def _taken(kind: Callable[..., Options], given: Mapping[str, Any]) -> Options:
+    """Make a dataclass of the options that have its fields' names."""
+    return kind(**{name: given[name] for name in signature(kind).parameters})
 
 
 @validate_app.command()

@@ -28,7 +28,9 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         StudyError: options that exclude each other, as vLLM refuses them.
         CalibrationError: the model does not fit the GPU, or can't be split over the GPUs.
     """
-    model.check_tensor_parallel(section.tensor_parallel_size)
+    model.check_tensor_parallel(
+        section.tensor_parallel_size, expert_parallel=section.enable_expert_parallel
+    )
     _check_scheduler(section.scheduler)
     if section.explain and section.scheduler != OUR_SCHEDULER:
         raise StudyError(
@@ -52,6 +54,7 @@ def resolve_engine(section: EngineSection, model: ModelSpec, gpu: GpuSpec) -> En
         gpu_memory_utilization=section.gpu_memory_utilization,
         kv_cache_dtype=section.kv_cache_dtype,
         tensor_parallel_size=section.tensor_parallel_size,
+        enable_expert_parallel=section.enable_expert_parallel,
         host_overhead_s=section.host_overhead_s,
         host_overhead_per_request_s=section.host_overhead_per_request_s,
         drafting=resolve_drafting(section.speculative_config),

@@ -7,7 +7,7 @@ from typing import Any
 
 import policies
 from calibration import CalibrationError, load_gpu, load_model
-from sim.config.cost_options import cost_model_warnings, resolve_cost_model
+from sim.config.cost_options import cost_model_warnings, resolve_cost_model, skew_warnings
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override
@@ -61,7 +61,12 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
         engine = resolve_engine(file.engine, model, gpu)
     with _under("cost_model"):
         cost_model = resolve_cost_model(
-            file.cost_model, model, gpu, engine.tensor_parallel_size, engine.kv_cache_dtype
+            file.cost_model,
+            model,
+            gpu,
+            engine.tensor_parallel_size,
+            engine.kv_cache_dtype,
+            expert_parallel=engine.enable_expert_parallel,
         )
     streams = Streams(file.seed)
     policies.make_router(file.router, streams.rng("router"))  # to fail now, not after loading
@@ -89,6 +94,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *_pool_warnings(engine),
             *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
+            *skew_warnings(cost_model, trace, engine.scheduler.max_model_len),
         ),
     )
 

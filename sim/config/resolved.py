@@ -38,6 +38,7 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.92
     kv_cache_dtype: str = "auto"
     tensor_parallel_size: int = 1
+    enable_expert_parallel: bool = False
     host_overhead_s: float = 0.0
     host_overhead_per_request_s: float = 0.0
     drafting: Drafting | None = None

@@ -56,8 +56,9 @@ class EngineSection(Section):
     `num_gpu_blocks_override`). `async_scheduling` decides the next step while the device runs
     this one; on as in vLLM, except with drafts that it cannot go with. `host_overhead_s` and
     `host_overhead_per_request_s` are the CPU time of a step, fixed and for each scheduled
-    request. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's own) or a class
-    with its interface as `module:Class`; with the latter two `leap` has no effect.
+    request. `enable_expert_parallel` puts whole experts on the GPUs of the tensor-parallel group
+    in place of a share of each. `scheduler` decides: `headway` (ours), `vllm` (the installed vLLM's
+    own) or a class with its interface as `module:Class`; with the latter two `leap` has no effect.
     `scheduling_policy` is vLLM's `fcfs` or `priority`, or a queue policy of ours or one's own, made
     with `policy_options`; `predicted_length_error` is the relative error of the output lengths
     that such a policy is told. `explain` splits the time of every request by cause. `core` is what
@@ -85,6 +86,7 @@ class EngineSection(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.92
     kv_cache_dtype: Text = "auto"
     tensor_parallel_size: Count = 1
+    enable_expert_parallel: bool = False
     host_overhead_s: NotNegative = 0.0
     host_overhead_per_request_s: NotNegative = 0.0
     leap: bool = True

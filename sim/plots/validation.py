@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from sim.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, RED, SKY, log_ticks, new_figure
+from sim.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, RED, SKY, new_figure
 
 _COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 _MARGIN = 1.25
-_FAR = 1000  # farther apart the ends of an axis are told in powers of ten
+_MANY = 500.0  # a span with more labels than a small panel has room for
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -24,7 +26,10 @@ def plot_predicted_over_measured(
     title: str,
     band: float,
 ) -> None:
-    """Points on logarithmic axes by region, the diagonal, and a band of relative error `band`."""
+    """Points on logarithmic axes by region, the diagonal, and a band of relative error `band`.
+
+    `title` ends with the unit in brackets.
+    """
     if len(measured):
         low = float(min(measured.min(), predicted.min())) / _MARGIN
         high = float(max(measured.max(), predicted.max())) * _MARGIN
@@ -33,18 +38,26 @@ def plot_predicted_over_measured(
         axes.plot(line, line, color=INK, lw=0.8)
         axes.set_xlim(low, high)
         axes.set_ylim(low, high)
-    for colour, region in zip(_COLOURS, dict.fromkeys(regions), strict=False):
+    for colour, region in zip(_COLOURS, sorted({*regions}), strict=False):
         here = np.array([name == region for name in regions])
         axes.plot(measured[here], predicted[here], "o", ms=4, color=colour, label=region, alpha=0.8)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    if len(measured) and high < _FAR * low:
-        log_ticks(axes.xaxis)
-        log_ticks(axes.yaxis)
+    for axis in (axes.xaxis, axes.yaxis):
+        _label_plainly(axis, axes.get_xlim())
+    unit = title[title.rfind("(") :]
     axes.set_title(title)
-    axes.set_xlabel("measured")
-    axes.set_ylabel("predicted")
+    axes.set_xlabel(f"measured {unit}")
+    axes.set_ylabel(f"predicted {unit}")
     axes.legend(loc="upper left")
+
+
+def _label_plainly(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers at 1, 2 and 5 of each decade, or where there are many at 1 alone."""
+    is_wide = limits[1] > _MANY * limits[0]
+    axis.set_major_locator(LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def validation_figure(

@@ -2,8 +2,8 @@
 
 A member's progress is a straight line: `d` steps after it joined it has `d` more tokens. So its
 fields are left as they were when it joined, and the group keeps what a step needs: how many
-members there are, the sum of their contexts, how many of them cross a block boundary in a step of
-a given phase, and a heap of the steps with which they end.
+members there are, the sum of their contexts, the longest of them, how many of them cross a block
+boundary in a step of a given phase, and a heap of the steps with which they end.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class DecodeGroup:
         self.last_joined_index = -1  # an upper bound of the members' admission indices
         self.members: dict[RequestId, Member] = {}
         self._ends: list[tuple[int, int, Member]] = []
+        # (-(context less step), last step) of the members, and of some that ended: all contexts
+        # grow alike, so the longest stays so until it ends, and its entry is dropped only then.
+        self._longest: list[tuple[int, int]] = []
         self._phases = [0] * block_size
 
     def join(self, request: Request, num_steps: int) -> None:
@@ -52,6 +55,7 @@ class DecodeGroup:
         member = Member(request, self.step, self.step + num_steps - 1, phase)
         self.members[request.request_id] = member
         heappush(self._ends, (member.last_step, request.admission_index, member))
+        heappush(self._longest, (self.step - request.num_computed_tokens, member.last_step))
         self._phases[phase] += 1
         self.size += 1
         self.context_tokens += request.num_computed_tokens
@@ -61,6 +65,17 @@ class DecodeGroup:
     def next_last_step(self) -> int:
         """The last step of the member that ends first; the group must have members."""
         return self._ends[0][0]
+
+    @property
+    def max_context_tokens(self) -> int:
+        """The most tokens that a member of the next step has computed; 0 without members.
+
+        Whoever ends must have been retired.
+        """
+        longest = self._longest
+        while longest and longest[0][1] < self.step:
+            heappop(longest)
+        return self.step - longest[0][0] if longest else 0
 
     def blocks_needed(self, step: int) -> int:
         """Blocks that the members of step `step` need for its tokens, if all are in it."""
@@ -109,6 +124,7 @@ class DecodeGroup:
         members = [member for _, _, member in self._ends]
         self.members.clear()
         self._ends.clear()
+        self._longest.clear()
         self._phases = [0] * self.block_size
         self.size = self.context_tokens = 0
         self.last_joined_index = -1

@@ -45,12 +45,14 @@ from sim.scheduler.scheduler import Scheduler, Step
 class LeapStep:
     """One step: `num_decodes` members with one token each, and the others in `output`.
 
-    `index` is its number; `decode_context_tokens` are the KV entries that the members read.
+    `index` is its number; `decode_context_tokens` are the KV entries that the members read,
+    `decode_max_context_tokens` those that the longest of them reads.
     """
 
     index: int
     num_decodes: int
     decode_context_tokens: int
+    decode_max_context_tokens: int
     output: SchedulerOutput
 
     @property
@@ -88,7 +90,7 @@ class LeapScheduler(Scheduler):
         if step is None:
             self.dissolve()
             output = self.schedule()
-            step = LeapStep(self.group.step, 0, 0, output)
+            step = LeapStep(self.group.step, 0, 0, 0, output)
             self.group.advance(1)
             self._blocked = False
             self._lagging = dict(self.running)
@@ -120,6 +122,7 @@ class LeapScheduler(Scheduler):
             step.running.append(request)
             step.take(request, num_tokens, [])
         context_tokens = group.context_tokens + size
+        max_context_tokens = group.max_context_tokens + 1
         index = group.step
         group.advance(1)
         if self.waiting or self.skipped_waiting:
@@ -132,7 +135,7 @@ class LeapScheduler(Scheduler):
         output = self._make_output(step)
         self._update_after_schedule(output)
         self._join_sampling(output)
-        return LeapStep(index, size, context_tokens, output)
+        return LeapStep(index, size, context_tokens, max_context_tokens, output)
 
     def process(self, step: LeapStep) -> tuple[list[EngineCoreOutput], list[EngineCoreOutput]]:
         """Process the results of the oldest step on its way: one token for who gets one.
@@ -207,8 +210,16 @@ class LeapScheduler(Scheduler):
         num_blocks = self.blocks_for(num_steps)
         if num_blocks:
             self.ledger.take(num_blocks)
+        # Asked for before: the longest may end with the last of the steps.
+        max_context_tokens = group.max_context_tokens + num_steps
         group.advance(num_steps)
-        step = LeapStep(group.step - 1, group.size, group.context_tokens, SchedulerOutput.empty())
+        step = LeapStep(
+            group.step - 1,
+            group.size,
+            group.context_tokens,
+            max_context_tokens,
+            SchedulerOutput.empty(),
+        )
         self._in_flight.append(step)
         return step
 
@@ -284,7 +295,7 @@ class LeapScheduler(Scheduler):
         output.num_scheduled_tokens = self._in_running_order(spelt | output.num_scheduled_tokens)
         sampling = [*spelt, *output.sampling_req_ids]
         output.sampling_req_ids = list(self._in_running_order(dict.fromkeys(sampling, 1)))
-        step.num_decodes = step.decode_context_tokens = 0
+        step.num_decodes = step.decode_context_tokens = step.decode_max_context_tokens = 0
 
     def _in_running_order(self, tokens: dict[RequestId, int]) -> dict[RequestId, int]:
         def index(request_id: RequestId) -> int:

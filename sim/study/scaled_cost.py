@@ -27,8 +27,14 @@ class ScaledCost:
         return self._inner.step_time_s(shape) * self._factor
 
     def decode_times_s(
-        self, num_decodes: int, decode_context_tokens: int, num_steps: int
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
     ) -> FloatArray:
         """Return the scaled times of a run of decode steps."""
-        times = self._inner.decode_times_s(num_decodes, decode_context_tokens, num_steps)
+        times = self._inner.decode_times_s(
+            num_decodes, decode_context_tokens, num_steps, decode_max_context_tokens
+        )
         return times * self._factor

@@ -85,7 +85,8 @@ prompt tokens: 8 ms and 3 us a token does.
 
 `inferencex-70b-b200`: from the public benchmark's own script for Llama-3.1-70B fp8 on B200 (its
 revision bb4c7f93); lengths are uniform from 0.8 to 1.0 of the nominal ones. The script also
-fuses all-reduce with the norm, and runs prefills without CUDA graphs: neither is modelled.
+fuses all-reduce with the norm, as the profiles of B200 do, and runs prefills without CUDA graphs,
+which is not modelled.
 
 `inferencex-gpt-oss-h200`: from its script for gpt-oss-120b on H200 (revision 16cd9556), which asks
 for Marlin's kernels of the experts where the tables have Triton's.

@@ -69,6 +69,18 @@ def second_document() -> dict[str, Any]:
     return document
 
 
+def skewed_document(*, beside: bool = True) -> dict[str, Any]:
+    """The same in schema version 3: contexts of unlike length take longer than their mean."""
+    document = second_document()
+    document["schema_version"] = 3
+    if not beside:
+        del document["tables"]["decode_beside_chunks"]
+    shares = {"num_decodes": [2, 8, 64], "share": [0.5, 0.25, 0.125]}
+    document["tables"]["decode_skew"] = shares
+    document["tables"]["decode_skew_beside_chunks"] = {**shares, "share": [1.0, 0.5, 0.25]}
+    return document
+
+
 def every_cost_model() -> dict[str, CostModel]:
     """One or more of each kind."""
     llama, h100 = load_model("llama-3.1-8b"), load_gpu("h100")
@@ -82,4 +94,8 @@ def every_cost_model() -> dict[str, CostModel]:
         "roofline-mha-like-l4": RooflineCost(load_model("llama-3.2-1b"), load_gpu("l4")),
         "profile": ProfileCost(parse_profile(profile_document(), "profile.json")),
         "profile-2": ProfileCost(parse_profile(second_document(), "profile.json")),
+        "profile-3": ProfileCost(parse_profile(skewed_document(), "profile.json")),
+        "profile-3-one-kernel": ProfileCost(
+            parse_profile(skewed_document(beside=False), "profile.json")
+        ),
     }

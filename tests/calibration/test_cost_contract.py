@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import CostModel, StepShape, decode_shape
+from calibration import CostModel, StepShape, decode_shape, later_shape
 from tests.calibration.cost_models import every_cost_model
 
 MODELS = every_cost_model()
@@ -28,7 +28,15 @@ def shapes(draw: st.DrawFn) -> StepShape:
     tokens = decodes + sum(new for new, _ in pieces)
     extra = draw(st.integers(0, 10_000_000))
     context = decodes + extra if decodes else 0
-    return StepShape(tokens, decodes + finished, decodes, context, tuple(pieces))
+    longest = draw(longest_contexts(decodes, context))
+    return StepShape(tokens, decodes + finished, decodes, context, tuple(pieces), longest)
+
+
+def longest_contexts(decodes: int, context: int) -> st.SearchStrategy[int]:
+    """What the longest of some contexts may be, and 0: not known."""
+    if not decodes:
+        return st.just(0)
+    return st.one_of(st.just(0), st.integers(-(-context // decodes), context - decodes + 1))
 
 
 @each_model
@@ -44,16 +52,32 @@ def test_a_step_takes_a_finite_time_above_zero(cost: CostModel, shape: StepShape
 
 @each_model
 @few
-@given(decodes=counts, extra=contexts, steps=st.one_of(st.integers(0, 12), st.integers(13, 3000)))
+@given(
+    decodes=counts,
+    extra=contexts,
+    steps=st.one_of(st.integers(0, 12), st.integers(13, 3000)),
+    data=st.data(),
+)
 def test_decode_runs_equal_single_steps_bit_for_bit(
-    cost: CostModel, decodes: int, extra: int, steps: int
+    cost: CostModel, decodes: int, extra: int, steps: int, data: st.DataObject
 ) -> None:
     context = decodes + extra
-    times_s = cost.decode_times_s(decodes, context, steps)
+    longest = data.draw(longest_contexts(decodes, context))
+    times_s = cost.decode_times_s(decodes, context, steps, longest)
     assert times_s.dtype == "float64"
     assert times_s.shape == (steps,)
-    single = [cost.step_time_s(decode_shape(decodes, context + i * decodes)) for i in range(steps)]
-    assert times_s.tolist() == single
+    first = decode_shape(decodes, context, longest)
+    assert times_s.tolist() == [cost.step_time_s(later_shape(first, i)) for i in range(steps)]
+
+
+@each_model
+@few
+@given(shape=shapes())
+def test_a_longer_longest_context_is_never_cheaper(cost: CostModel, shape: StepShape) -> None:
+    even = shape._replace(decode_max_context_tokens=0)
+    assert cost.step_time_s(even) <= cost.step_time_s(shape) * (1 + 1e-12)
+    longer = shape._replace(decode_max_context_tokens=2 * shape.decode_max_context_tokens)
+    assert cost.step_time_s(shape) <= cost.step_time_s(longer) * (1 + 1e-12)
 
 
 def test_decode_runs_stay_exact_at_huge_contexts() -> None:
@@ -90,7 +114,9 @@ def test_one_more_chunk_is_never_cheaper(
 @few
 @given(shape=shapes(), context=st.integers(1, 100_000))
 def test_one_more_decode_is_never_cheaper(cost: CostModel, shape: StepShape, context: int) -> None:
-    tokens, logits, decodes, contexts_now, pieces = shape
+    tokens, logits, decodes, contexts_now, pieces, _ = shape
+    # Without skew: among more requests the same longest one counts for less.
+    shape = shape._replace(decode_max_context_tokens=0)
     more = StepShape(tokens + 1, logits + 1, decodes + 1, contexts_now + context, pieces)
     # Table models see the mean context only, so hold it: a decode of the mean length joins.
     if decodes and context * decodes < contexts_now:

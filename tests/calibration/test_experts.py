@@ -1,6 +1,7 @@
 """Mixtures of experts and windowed attention: sizes, kernels, and what is refused."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from calibration import (
     kv_cache_bytes_per_token,
     load_gpu,
     load_model,
+    load_profile,
     shipped_profile,
 )
 from calibration.kernels.attention import AttentionTables, Heads
@@ -94,7 +96,7 @@ def test_a_mixture_has_no_roofline_and_no_other_format() -> None:
         load_model("gpt-oss-120b", "fp8")
 
 
-def moe_rows(kernel: str, factor: float) -> list[dict[str, Any]]:
+def moe_rows(kernel: str, factor: float, split: int = 2, spread: int = 1) -> list[dict[str, Any]]:
     return [
         {
             "moe_dtype": "w4a16_mxfp4",
@@ -103,8 +105,8 @@ def moe_rows(kernel: str, factor: float) -> list[dict[str, Any]]:
             "inter_size": 2880,
             "topk": 4,
             "num_experts": 128,
-            "moe_tp_size": 2,
-            "moe_ep_size": 1,
+            "moe_tp_size": split,
+            "moe_ep_size": spread,
             "distribution": distribution,
             "kernel_source": kernel,
             "latency": factor * (40 + tokens) * (1 if distribution == "balanced" else 2) / 1e3,
@@ -123,6 +125,43 @@ def test_the_fastest_kernel_of_skewed_experts_is_taken(tmp_path: Path) -> None:
     assert curve.time_us == pytest.approx([2 * 41, 2 * 104, 2 * 4136])
     with pytest.raises(UnmeasuredError, match=r"128 experts of 2880 x 2880 in mxfp4.* parallel 4"):
         experts_curve(read_experts(file), file, experts, 2880, 4)
+
+
+def test_experts_that_lie_whole_on_a_gpu_have_their_own_times(tmp_path: Path) -> None:
+    rows = [*moe_rows("split", 1.0), *moe_rows("spread", 1.5, 1, 2)]
+    file = write_table(tmp_path / "moe_perf.parquet", rows)
+    experts = GPT_OSS.experts
+    assert experts is not None
+    split = experts_curve(read_experts(file), file, experts, 2880, 2)
+    spread = experts_curve(read_experts(file), file, experts, 2880, 2, expert_parallel=True)
+    assert spread.time_us == pytest.approx(1.5 * split.time_us)
+    with pytest.raises(UnmeasuredError, match="at expert parallel 4"):
+        experts_curve(read_experts(file), file, experts, 2880, 4, expert_parallel=True)
+
+
+def test_a_profile_with_expert_parallel_is_used_for_nothing_else(tmp_path: Path) -> None:
+    h200 = load_gpu("h200")
+    spread = shipped_profile(GPT_OSS, h200, 4, expert_parallel=True)
+    split = shipped_profile(GPT_OSS, h200, 4)
+    assert spread is not None and split is not None
+    assert "with expert parallel" in spread.provenance.label
+    assert "with expert parallel" not in split.provenance.label
+    # Only the experts differ between the two.
+    assert spread.profile.decode_attention == split.profile.decode_attention
+    assert spread.profile.dense != split.profile.dense
+    # A group of one has nothing to spread.
+    alone = shipped_profile(GPT_OSS, h200, 1, expert_parallel=True)
+    assert alone is not None and not alone.profile.provenance.expert_parallel
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(spread.profile.to_json()))
+    load_profile(file, model=GPT_OSS, expert_parallel=True)
+    with pytest.raises(CalibrationError, match="expert_parallel True, but the study has False"):
+        load_profile(file, model=GPT_OSS, expert_parallel=False)
+
+
+def test_a_dense_model_has_no_experts_to_spread() -> None:
+    with pytest.raises(CalibrationError, match=r"for mixtures of experts; llama-3.1-8b has none"):
+        load_model("llama-3.1-8b").check_tensor_parallel(2, expert_parallel=True)
 
 
 def test_layers_with_a_window_and_without_are_added_up(tmp_path: Path) -> None:

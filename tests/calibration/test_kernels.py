@@ -95,6 +95,34 @@ def test_tensor_parallel_adds_two_all_reduces_a_layer_and_the_gathering_of_logit
     assert gathered_us == pytest.approx(logits_us / 2, rel=2e-2)
 
 
+def test_small_messages_take_the_fused_kernel_where_it_is_quicker(tmp_path: Path) -> None:
+    made.write_system(tmp_path, "b200_sxm")
+    own = load_kernel_tables(tmp_path, "b200_sxm").all_reduce[2]
+    file = "comm/trtllm/{}/custom_allreduce_perf.parquet"
+    rows = [row for row in made.all_reduce_rows() if row["backend"] == "vllm_graph"]
+    half = [row | {"latency": row["latency"] / 2} for row in rows]
+    made.write_table(tmp_path / "b200_sxm" / file.format("1.3.0rc9"), rows)
+    made.write_table(tmp_path / "b200_sxm" / file.format("1.3.0rc20"), half)
+    fused = load_kernel_tables(tmp_path, "b200_sxm").all_reduce[2]
+    is_small = own.axis <= 64 * 2**20
+    assert is_small.any() and not is_small.all()
+    assert fused.time_us[is_small] == pytest.approx(own.time_us[is_small] / 2)
+    assert fused.time_us[~is_small] == pytest.approx(own.time_us[~is_small])
+    made.write_table(
+        tmp_path / "b200_sxm" / file.format("1.3.0rc20"),
+        [row | {"latency": row["latency"] * 2} for row in rows],
+    )
+    slower = load_kernel_tables(tmp_path, "b200_sxm").all_reduce[2]
+    assert slower.time_us == pytest.approx(own.time_us)
+
+
+def test_hopper_keeps_the_all_reduce_of_the_engine(tmp_path: Path) -> None:
+    made.write_system(tmp_path)
+    file = "h100_sxm/comm/trtllm/1.3.0rc20/custom_allreduce_perf.parquet"
+    made.write_table(tmp_path / file, made.all_reduce_rows())
+    assert "fused_all_reduce" not in load_kernel_tables(tmp_path, "h100_sxm").files
+
+
 def test_the_ring_is_the_alpha_beta_model() -> None:
     """4 GPUs, 100 GB/s, 5 us: 6 steps of 5 us and a quarter of the message."""
     size = 8e6

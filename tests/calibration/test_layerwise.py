@@ -66,6 +66,51 @@ def outside_attention_us(folder: Path, tokens: int, sequences: int) -> float:
     return 32 * layer_us + sum(dense[name] for name in STEP) + sum(ends.values())
 
 
+SKEW_HEADER = (
+    "layer,regime,n,nb,ratio,skew,pc,kp,kvs,kv_big,kv_mean,t_mean_us,t_max_us,t_skew_us,alpha"
+)
+SKEW_ROWS = """\
+attention,pure,256,1,0.0039,4.0,0,0,512,2048,518,393.005,1439.259,417.175,0.0231
+attention,pure,256,1,0.0039,4.0,0,0,1024,4096,1036,745.592,2839.265,791.395,0.0219
+attention,pure,256,16,0.0625,4.0,0,0,1024,4096,1216,870.99,2839.628,914.202,0.022
+attention,mixed,8,1,0.125,4.0,16,0,512,2048,704,41.344,102.474,67.093,0.4212
+attention,mixed,8,1,0.125,8.0,16,0,512,4096,960,52.949,192.363,110.325,0.4116
+attention,mixed,32,4,0.125,4.0,16,0,512,2048,704,118.101,300.94,147.393,0.1602
+"""
+"""Of vLLM 0.19 on an RTX PRO 6000, from LLMServingSim's profiles (MIT)."""
+
+
+@pytest.fixture
+def with_skew(folder: Path, tmp_path: Path) -> Path:
+    for file in folder.glob(f"{STEM}_*"):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / f"{STEM}_skew.csv").write_text(f"{SKEW_HEADER}\n{SKEW_ROWS}")
+    return tmp_path
+
+
+def test_measured_skew_is_predicted(with_skew: Path, cost: ProfileCost) -> None:
+    """Unlike contexts cost as much more than equal ones as they did when they were timed."""
+    files = find_layerwise_files(with_skew, LLAMA, 1, "RTXPRO6000")
+    skewed = ProfileCost(build_layerwise_profile(files, LLAMA, RTX))
+    shape = decode_shape(256, 256 * 1036, 4096)
+    assert cost.step_time_s(shape) == cost.step_time_s(decode_shape(256, 256 * 1036))
+    added_us = 1e6 * (skewed.step_time_s(shape) - cost.step_time_s(shape))
+    assert added_us == pytest.approx(32 * (791.395 - 745.592), rel=0.1)
+    decodes = StepShape(24, 9, 8, 8 * 704, ((16, 0),), 2048)
+    added_us = 1e6 * (skewed.step_time_s(decodes) - cost.step_time_s(decodes))
+    assert added_us == pytest.approx(32 * (67.093 - 41.344), rel=0.1)
+    errors = skewed.profile.fit["decode_skew_beside_chunks"]
+    assert errors["uncorrected_bias"] < -0.3 and errors["mean"] < 0.02
+
+
+def test_a_bad_skew_file_names_the_line(with_skew: Path) -> None:
+    file = with_skew / f"{STEM}_skew.csv"
+    file.write_text(f"{SKEW_HEADER}\n{SKEW_ROWS}".replace("417.175", "-417"))
+    files = find_layerwise_files(with_skew, LLAMA, 1, "RTXPRO6000")
+    with pytest.raises(CalibrationError, match=r"skew.csv: line 2: t_skew_us is -417; it must be"):
+        build_layerwise_profile(files, LLAMA, RTX)
+
+
 def test_a_decode_step_is_the_sum_of_its_layers(folder: Path, cost: ProfileCost) -> None:
     attention_us = timed(folder, prefill_chunk=0, n_decode=16, kv_decode=1024)
     expected_us = outside_attention_us(folder, 16, 16) + 32 * attention_us

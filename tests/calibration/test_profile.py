@@ -22,7 +22,8 @@ from calibration import (
     read_profile,
 )
 from calibration.interpolation import Grid, Line
-from tests.calibration.cost_models import profile_document
+from calibration.profile_writing import write_profile
+from tests.calibration.cost_models import profile_document, second_document, skewed_document
 
 LLAMA, H100 = load_model("llama-3.1-8b"), load_gpu("h100")
 STUDY: dict[str, Any] = {
@@ -166,7 +167,7 @@ def test_a_wrong_unit_is_suspected(tmp_path: Path, factor: float, unit: str) -> 
     [
         ("format", "other", "not a profile"),
         ("format", ..., "not a profile"),
-        ("schema_version", 3, "schema_version is 3; this release reads 1 and 2"),
+        ("schema_version", 4, "schema_version is 4; this release reads 1, 2, 3"),
         ("schema_version", ..., "schema_version is None"),
         ("schema_version", True, "schema_version is True"),
         ("step_overhead_us", -1, "step_overhead_us: is -1"),
@@ -248,3 +249,40 @@ def test_unreadable_files(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(CalibrationError, match="not a profile"):
         load_profile(file)
+
+
+def test_a_written_profile_is_whole_or_not_there(tmp_path: Path) -> None:
+    profile = parse_profile(skewed_document(), "p.json")
+    write_profile(profile, tmp_path / "p.json")
+    assert read_profile(tmp_path / "p.json").to_json() == profile.to_json()
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(CalibrationError, match=r"taken: can't be written"):
+        write_profile(profile, tmp_path / "taken")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["p.json", "taken"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("share", [0.5, 1.5, 0.1], r"decode_skew.share\[1\]: is 1.5; a share is from 0 to 1"),
+        ("share", [0.5, 0.1], "has 2 entries for 3 points"),
+        ("num_decodes", [2, 2, 64], "2 stands there twice"),
+    ],
+)
+def test_bad_shares_name_the_entry(entry: str, value: Any, message: str) -> None:
+    document = skewed_document()
+    document["tables"]["decode_skew"] = document["tables"]["decode_skew"] | {entry: value}
+    with pytest.raises(CalibrationError, match=message):
+        parse_profile(document, "p.json")
+
+
+def test_older_schemas_have_no_skew() -> None:
+    profile = parse_profile(second_document(), "p.json")
+    assert profile.decode_skew is None and profile.to_json()["schema_version"] == 2
+    document = skewed_document() | {"schema_version": 2}
+    with pytest.raises(CalibrationError, match="unknown key 'decode_skew'"):
+        parse_profile(document, "p.json")
+    flag = skewed_document()
+    flag["provenance"]["expert_parallel"] = "yes"
+    with pytest.raises(CalibrationError, match="expert_parallel: is 'yes'; it must be true or fal"):
+        parse_profile(flag, "p.json")

@@ -26,12 +26,12 @@ GPUS = ("a100", "b200", "h100", "h200", "l40s")
 FOLDER = files("calibration").joinpath("data", "profiles")
 
 
-def split(member: str) -> tuple[str, str, str, int]:
-    """`model.weights.kv-format.tpN`; names of models have dots too."""
+def split(member: str) -> tuple[str, str, str, int, bool]:
+    """`model.weights.kv-format.tpN`, `.ep` with expert parallel; names of models have dots too."""
     rest, tp = member.rsplit(".tp", 1)
     rest, kv = rest.rsplit(".kv-", 1)
     model, weights = rest.rsplit(".", 1)
-    return model, weights, kv, int(tp)
+    return model, weights, kv, int(tp.removesuffix(".ep")), tp.endswith(".ep")
 
 
 @pytest.mark.parametrize("gpu_name", GPUS)
@@ -40,10 +40,10 @@ def test_every_shipped_profile_is_found_and_slower_than_the_data_sheet(gpu_name:
     members = shipped_profile_names(gpu.name)
     assert len(members) >= 36
     for member in members[:: 5 if gpu_name == "a100" else 17]:
-        model_name, weights, kv, tp = split(member)
+        model_name, weights, kv, tp, is_spread = split(member)
         model = load_model(model_name, weights if weights in ("fp8", "nvfp4") else None)
         assert model.weight_dtype == weights
-        cost = shipped_profile(model, gpu, tp, kv)
+        cost = shipped_profile(model, gpu, tp, kv, expert_parallel=is_spread)
         assert isinstance(cost, ProfileCost)
         check_match(cost.profile, model=model, gpu=gpu, tensor_parallel_size=tp, kv_cache_dtype=kv)
         check_plausible(cost.profile, model, gpu)

@@ -19,7 +19,7 @@ from calibration import (
     load_model,
     shipped_profile,
 )
-from calibration.profile_tables import BoxTable
+from calibration.profile_tables import BoxTable, ShareTable
 from sim._core import native
 from sim.compiled import _form, make_core
 from sim.config import EngineConfig
@@ -48,7 +48,8 @@ def shapes(draw: st.DrawFn) -> StepShape:
     context = num_decodes + context if num_decodes else 0
     num_tokens = num_decodes + sum(new for new, _ in pieces)
     num_logits = draw(st.integers(0, num_decodes + len(pieces)))
-    return StepShape(num_tokens, num_logits, num_decodes, context, pieces)
+    longest = draw(st.integers(0, 200_000)) if num_decodes else 0
+    return StepShape(num_tokens, num_logits, num_decodes, context, pieces, longest)
 
 
 def core_with(cost: CostModel) -> Any:
@@ -89,6 +90,10 @@ def test_a_profile_of_any_numbers_is_the_same(seed: int) -> None:
         axes = ((16.0, 512.0, 4096.0), (1.0, 64.0), (16.0, 1024.0, 8192.0))
         box = BoxTable("new_tokens", "num_decodes", "mean_context", *axes, np.zeros((3, 2, 3)))
         changes["decode_beside_chunks"] = redrawn(box, rng)
+    if seed % 4 >= 2:
+        for name in ("decode_skew", "decode_skew_beside_chunks"):
+            shares = tuple(rng.uniform(0, 1, 3).tolist())
+            changes[name] = ShareTable("num_decodes", (2.0, 16.0, 256.0), shares)
     model = ProfileCost(replace(profile, **changes))
     core = core_with(model)
     for _ in range(300):
@@ -97,7 +102,9 @@ def test_a_profile_of_any_numbers_is_the_same(seed: int) -> None:
         num_decodes = int(rng.integers(0 if pieces else 1, 600))
         context = num_decodes * int(rng.integers(1, 60_000))
         num_logits = num_decodes + len(pieces)
-        shape = StepShape(num_decodes + sum(new), num_logits, num_decodes, context, pieces)
+        longest = int(rng.integers(0, 100_000)) if num_decodes else 0
+        num_tokens = num_decodes + sum(new)
+        shape = StepShape(num_tokens, num_logits, num_decodes, context, pieces, longest)
         assert core.probe_cost(shape) == model.step_time_s(shape)
 
 

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration import LinearCost, RooflineCost, StepShape, decode_shape, load_gpu, load_model
+from calibration import (
+    LinearCost,
+    RooflineCost,
+    StepShape,
+    decode_shape,
+    later_shape,
+    load_gpu,
+    load_model,
+)
 from sim._core import native
 from sim.config import OpenLoad, ResolvedStudy, SessionLoad
 from sim.run_result import RunResult
@@ -36,16 +44,30 @@ class AskedInPython(LinearCost):
     def step_time_s(self, shape: StepShape) -> float:
         return super().step_time_s(shape) * (1.0 + shape.num_decodes % 3)
 
-    def decode_times_s(self, num_decodes: int, decode_context_tokens: int, num_steps: int) -> Any:
-        steps = range(num_steps)
-        shapes = (decode_shape(num_decodes, decode_context_tokens + i * num_decodes) for i in steps)
-        return np.array([self.step_time_s(shape) for shape in shapes])
+    def decode_times_s(
+        self,
+        num_decodes: int,
+        decode_context_tokens: int,
+        num_steps: int,
+        decode_max_context_tokens: int = 0,
+    ) -> Any:
+        first = decode_shape(num_decodes, decode_context_tokens, decode_max_context_tokens)
+        return np.array([self.step_time_s(later_shape(first, i)) for i in range(num_steps)])
+
+
+class SkewAskedInPython(AskedInPython):
+    """The same with a part for the longest context."""
+
+    def step_time_s(self, shape: StepShape) -> float:
+        return super().step_time_s(shape) * (1.0 + shape.decode_max_context_tokens % 7)
 
 
 COSTS = {
     "roofline": RooflineCost(load_model("llama-3.2-1b"), load_gpu("l4")),
     "profile": every_cost_model()["profile"],
+    "skewed profile": every_cost_model()["profile-3"],
     "asked in Python": AskedInPython(0.01, 1e-4, 1e-6, 1e-5),
+    "skew asked in Python": SkewAskedInPython(0.01, 1e-4, 1e-6, 1e-5),
 }
 
 
@@ -74,7 +96,7 @@ def test_same_rows(
 
 
 @settings(
-    max_examples=60,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

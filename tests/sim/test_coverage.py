@@ -5,11 +5,12 @@ import re
 import numpy as np
 
 from calibration import ProfileCost, decode_shape, load_gpu, load_model, parse_profile
+from sim.config.cost_options import skew_warnings
 from sim.config.engine_options import resolve_engine
 from sim.config.resolved import ResolvedStudy
 from sim.config.schema import EngineSection
 from sim.simulation import simulate
-from tests.calibration.cost_models import profile_document
+from tests.calibration.cost_models import profile_document, skewed_document
 from traces import Trace
 
 
@@ -51,3 +52,14 @@ def test_chunks_beyond_the_tables_are_counted() -> None:
     assert "computed tokens of a chunk" in sentence
     cost = ProfileCost(parse_profile(profile_document(), "p"))
     assert cost.out_of_range(decode_shape(2, 2 * 40_000)) is not None
+
+
+def test_requests_that_outgrow_the_measured_skew_are_a_warning() -> None:
+    """Of 256 decodes one of 40,000 tokens hardly moves the mean, which is what rows know."""
+    profile = parse_profile(skewed_document(), "p.json")
+    trace = Trace.from_columns([0.0, 1.0], [30_000, 100], [10_000, 10])
+    (sentence,) = skew_warnings(ProfileCost(profile), trace, 131_072)
+    assert "beyond 32768 tokens, the longest context of the profile: 1;" in sentence
+    assert skew_warnings(ProfileCost(profile), trace, 32_768) == ()
+    plain = ProfileCost(parse_profile(profile_document(), "p.json"))
+    assert skew_warnings(plain, trace, 131_072) == ()

@@ -15,10 +15,12 @@ from sim.config import ClosedLoad, Load, OpenLoad
 from sim.run_result import Columns, RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
+from tests.calibration.cost_models import every_cost_model
 from tests.sim.small_study import make_study
 from traces import RequestSpec
 
 ROUTERS = ["round-robin", "random", "least-outstanding-requests", "least-outstanding-tokens"]
+SKEWED = every_cost_model()["profile-3"]  # steps cost by their longest context too
 
 
 def differences(ours: RunResult, theirs: RunResult) -> list[str]:
@@ -86,7 +88,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     cost = draw(
         st.sampled_from(
             # Steps of 2^-5 s end at the instants of arrivals, and on all replicas at once.
-            [ConstantCost(0.03125), LinearCost(0.01, 1e-4, 1e-6, 1e-5)]
+            [ConstantCost(0.03125), LinearCost(0.01, 1e-4, 1e-6, 1e-5), SKEWED]
         )
     )
     overhead = draw(st.sampled_from([0.0, 0.0, 0.004, 0.03125, 0.05]))

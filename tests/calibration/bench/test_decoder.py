@@ -10,6 +10,7 @@ import pytest
 import traces
 from calibration import CalibrationError, ModelSpec, ProfileCost, StepShape, parse_profile
 from calibration.bench.points import Point
+from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import Piece, pack
 from sim.cli.app import run_app
 from sim.rng import Streams
@@ -18,11 +19,12 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[be
 
 from torch.nn.functional import rms_norm, silu  # noqa: E402
 
+from calibration.bench.all_reduce import time_all_reduces  # noqa: E402
 from calibration.bench.attention import make_cache  # noqa: E402
 from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
-from calibration.bench.sections import OPERATIONS, spread  # noqa: E402
+from calibration.bench.sections import OPERATIONS  # noqa: E402
 from calibration.bench.timing import make_timer  # noqa: E402
 
 TINY = ModelSpec(
@@ -137,6 +139,28 @@ def test_a_budget_too_short_says_how_long_it_takes() -> None:
         run_calibration(OPTIONS, rng=Streams(0).rng, on_progress=stop_after(3))
 
 
+@pytest.mark.usefixtures("budget_in_cpu_time")
+def test_a_group_of_two_has_half_the_work_and_all_reduces() -> None:
+    """On the CPU: two processes with gloo; the rest is one share of the model."""
+    options = replace(OPTIONS, tensor_parallel_size=2)
+    profile = run_calibration(options, rng=Streams(0).rng, on_progress=stop_after(400)).profile
+    measured = profile.provenance
+    assert (measured.model, measured.tensor_parallel_size) == ("tiny", 2)
+    times = profile.fit["all_reduce"]
+    assert (times["backend"], times["num_ranks"]) == ("gloo", 2)
+    assert all(time_us > 1 for time_us in times["time_us"])
+    # Two a layer of one token's hidden state are part of the smallest step.
+    row_bytes = TINY.hidden_size * TINY.dtype_bytes
+    assert times["message_bytes"][0] == row_bytes
+    assert profile.dense.time_us[0] > 2 * TINY.num_hidden_layers * times["time_us"][0]
+
+
+def test_an_all_reduce_that_can_not_be_is_an_error() -> None:
+    many = replace(open_device("cpu"), torch_device=torch.device("cuda"))
+    with pytest.raises(CalibrationError, match=r"group of 99 needs as many CUDA devices; torch"):
+        time_all_reduces(many, 99, "float32", [64])
+
+
 def test_what_can_not_be_measured_is_refused() -> None:
     with pytest.raises(CalibrationError, match=r"sees 0 CUDA devices|unknown device"):
         open_device("cuda:63")
@@ -148,9 +172,11 @@ def test_what_can_not_be_measured_is_refused() -> None:
         make_cache(TINY, 10**12, 16, open_device("cpu"), torch.float32)
 
 
-def test_spread_contexts_keep_their_mean() -> None:
-    for mean, count in ((100, 7), (64, 32), (1000, 2)):
-        assert np.mean(spread(mean, count)) == pytest.approx(mean, rel=0.01)
+def test_skewed_contexts_keep_their_mean() -> None:
+    for mean, count in ((100, 7), (64, 32), (1000, 2), (500, 1)):
+        contexts = skewed_contexts(mean, count)
+        assert np.mean(contexts) == pytest.approx(mean, rel=0.02)
+        assert max(contexts) == pytest.approx(4 * min(contexts), rel=0.05) or count == 1
     assert str(Point("dense", 4)) == "dense 4"
 
 
@@ -180,8 +206,8 @@ def test_calibrate_on_the_command_line(
     out = capsys.readouterr().out
     assert "held-out whole steps" in out and "profile: profile.json" in out
     assert Path("held.png").stat().st_size > 0
-    assert run_app(["calibrate", "--tp", "2"]) == 2
-    assert "one device is measured" in capsys.readouterr().err
+    assert run_app(["calibrate", "--model", "tiny", "--tp", "3"]) == 2
+    assert "tensor_parallel_size 3 does not divide" in capsys.readouterr().err
     arguments = "validate executor --profile profile.json --model tiny --num-requests 6"
     limits = "--max-num-batched-tokens 16 --max-num-seqs 4 --max-model-len 64 --block-size 4"
     code = run_app([*arguments.split(), *limits.split(), *["--repeats", "2", "--clock", "cpu"]])

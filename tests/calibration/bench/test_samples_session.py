@@ -6,13 +6,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, ProfileCost, StepShape, parse_profile
+from calibration import (
+    CalibrationError,
+    ProfileCost,
+    StepShape,
+    decode_shape,
+    load_model,
+    parse_profile,
+)
 from calibration.bench.axes import Limits, TableAxes, initial_axes
+from calibration.bench.group import AllReduceTimes, message_sizes, share_of, with_all_reduces
 from calibration.bench.pace import at_pace, pace_points
 from calibration.bench.plan import CalibrationPlan
-from calibration.bench.points import Point
+from calibration.bench.points import MIXED, SKEW, SKEWED_MIX, Point
 from calibration.bench.samples import Sample, SampleStore
 from calibration.bench.session import BenchProgress, Session
+from calibration.bench.skewed_contexts import skewed_contexts
+from calibration.bench.tables import make_profile, skew_cases
+from calibration.decode_skew import SkewCase, fit_shares, skew_errors
 from sim.rng import Streams
 from tests.calibration.cost_models import profile_document
 
@@ -197,6 +208,76 @@ def test_an_adapted_grid_predicts_what_it_has_not_measured() -> None:
     rows = plan.axes_of("dense").rows
     assert any(16 < row <= 24 for row in rows) and any(24 < row <= 32 for row in rows)
     assert np.all(np.diff(rows) > 0)
+
+
+def test_a_device_that_waits_for_the_longest_context_is_predicted() -> None:
+    """Decodes 0.3 of the way to the longest, beside chunks 0.6: shares and times come back."""
+    machine = FakeMachine()
+    plan, store = CalibrationPlan(LIMITS, [], 0), SampleStore({})
+    even = machine.time_s
+
+    def waiting(point: Point, *, share: float) -> float:
+        longest = max(skewed_contexts(point.second, point.first))
+        short = even(Point("decode_attention", point.first, point.second))
+        return short + share * (even(Point("decode_attention", point.first, longest)) - short)
+
+    def time_s(point: Point) -> float:
+        if point.table == SKEW:
+            return waiting(point, share=0.3)
+        if point.table == SKEWED_MIX:
+            decodes = Point("decode_attention", point.second, point.first)
+            return even(Point(MIXED, *point[1:])) - even(decodes) + waiting(decodes, share=0.6)
+        return even(point)
+
+    machine.time_s = time_s  # type: ignore[method-assign]
+    machine.session(store, budget_s=1e6).run(plan)
+    profile = make_profile(plan, store, parse_profile(profile_document(), "p").provenance)
+    assert plan.skew and plan.skewed_mixes
+    assert profile.decode_skew is not None and profile.decode_skew_beside_chunks is not None
+    assert profile.decode_skew.share == pytest.approx(
+        [0.3] * len(profile.decode_skew.share), abs=0.01
+    )
+    assert profile.decode_skew_beside_chunks.share[-1] == pytest.approx(0.6, abs=0.01)
+    cost = ProfileCost(profile)
+    for point in plan.skew:
+        contexts = skewed_contexts(point.second, point.first)
+        shape = decode_shape(point.first, sum(contexts), max(contexts))
+        dense_s = even(Point("dense", point.first)) + even(Point("logits", point.first))
+        assert cost.step_time_s(shape) - dense_s == pytest.approx(time_s(point), rel=0.01)
+    alone, _ = skew_cases(plan, store)
+    errors = skew_errors(alone, profile.decode_skew)
+    assert errors["mean"] < 0.01 < errors["uncorrected_mean"]
+
+
+def test_shares_stay_within_nothing_and_the_longest() -> None:
+    quicker = [SkewCase(4, 0.9, 1.0, 2.0), SkewCase(8, 2.5, 1.0, 2.0)]
+    table = fit_shares(quicker)
+    assert table is not None and table.share == (0.0, 1.0)
+    assert fit_shares([]) is None
+    assert skew_errors([], None) == {"num_points": 0}
+
+
+def test_a_group_adds_its_all_reduces_and_splits_the_work() -> None:
+    model = load_model("llama-3.1-8b")
+    share = share_of(model, 4)
+    assert (share.query_size, share.kv_size) == (model.query_size // 4, model.kv_size // 4)
+    assert (share.intermediate_size, share.vocab_size) == (3584, 32064)
+    assert (share.hidden_size, share.num_hidden_layers) == (4096, 32)
+    assert share_of(model, 1) == model
+    with pytest.raises(CalibrationError, match="does not divide"):
+        share_of(model, 3)
+    profile = parse_profile(profile_document(), "p.json")
+    sizes = message_sizes(model, LIMITS)
+    assert (sizes[0], sizes[-1]) == (8192, 64 * 8192)
+    times = AllReduceTimes("gloo", 4, tuple(sizes), tuple(10 + size / 1000 for size in sizes))
+    group = with_all_reduces(profile, times, model)
+    added = np.subtract(group.dense.time_us, profile.dense.time_us)
+    # Beyond the largest message the rate stays.
+    expected = [64 * (10 + 8.192 * n) for n in (1, 16)] + [64 * 4 * (10 + 8.192 * 64)]
+    assert added[:3] == pytest.approx(expected, rel=1e-3)
+    assert group.logits.time_us[0] > profile.logits.time_us[0]
+    assert group.fit["all_reduce"]["backend"] == "gloo"
+    assert group.decode_attention == profile.decode_attention
 
 
 def test_a_profile_is_scaled_by_the_pace_of_its_own_points() -> None:

@@ -29,8 +29,8 @@ def test_rows_positions_and_slots_by_hand() -> None:
 
 
 def test_the_shape_counts_contexts_as_the_simulator_does() -> None:
-    batch = pack([piece(1, 5, [3, 9]), piece(3, 3, [6, 4])], 4)
-    assert batch.shape == StepShape(4, 2, 1, 6, ((3, 3),))
+    batch = pack([piece(1, 5, [3, 9]), piece(1, 2, [5]), piece(3, 3, [6, 4])], 4)
+    assert batch.shape == StepShape(5, 3, 2, 9, ((3, 3),), 6)
 
 
 def test_random_mixes_stay_within_the_limits() -> None:
