@@ -51,7 +51,7 @@ def _crowd(
         SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max(8192, max_num_seqs),
-            max_model_len=16_384,
+            max_model_len=2_000_000,
             async_scheduling=is_async,
         ),
         CacheConfig(max_num_seqs * blocks_each + 10),
