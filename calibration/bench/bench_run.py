@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,38 +84,83 @@ def run_calibration(
     returns False to stop; the budget is seconds of `clock`.
 
     Raises:
-        CalibrationError: no such device, too little memory, a budget or an interrupt too early
-            for a profile, a file of samples of something else, a device that fails on the way.
+        CalibrationError: as `BenchRun` and its methods.
     """
-    require_seconds("the time to measure", options.budget_s, positive=True)
-    all_reduces = _time_group(options)
-    bench = _Bench(options, rng, all_reduces)
-    store = SampleStore(bench.header(), samples_file)
-    if resume:
-        store.resume()
-    else:
-        store.start()
-    session = Session(
-        bench.sections.measure,
-        store,
-        budget_s=options.budget_s,
+    run = BenchRun(
+        options,
+        rng=rng,
+        samples_file=samples_file,
+        resume=resume,
         clock=clock,
-        rng=rng("order"),
         on_progress=on_progress,
     )
-    needed = bench.plan.points()
-    try:
-        session.run(bench.plan)
-    except torch.OutOfMemoryError as error:
-        raise CalibrationError(f"{bench.device.name}: out of memory: {error}") from error
-    except RuntimeError as error:
-        raise CalibrationError(
-            f"{bench.device.name} failed while measuring: {error}; samples so far are kept:"
-            " go on with --resume"
-        ) from error
-    _check_filled(bench.plan, store, needed, session)
-    bench.plan.settle(store)
-    return bench.result(store, is_partial=session.was_stopped)
+    run.measure()
+    return run.result()
+
+
+class BenchRun:
+    """A calibration that can be spread over time: measure some, do other work, measure more.
+
+    Arguments are those of `run_calibration`.
+
+    Raises:
+        CalibrationError: no such device, too little memory, a file of samples of something else.
+    """
+
+    def __init__(
+        self,
+        options: BenchOptions,
+        *,
+        rng: Rng,
+        samples_file: Path | None = None,
+        resume: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+        on_progress: Callable[[BenchProgress], bool] = lambda _: True,
+    ) -> None:
+        require_seconds("the time to measure", options.budget_s, positive=True)
+        self._bench = _Bench(options, rng, _time_group(options))
+        self._store = SampleStore(self._bench.header(), samples_file)
+        if resume:
+            self._store.resume()
+        else:
+            self._store.start()
+        self._session = Session(
+            self._bench.sections.measure,
+            self._store,
+            budget_s=options.budget_s,
+            clock=clock,
+            rng=rng("order"),
+            on_progress=on_progress,
+        )
+        self._needed = self._bench.plan.points()
+
+    def measure(self, share: float = 1.0) -> None:
+        """Measure until this share of the budget is spent in all.
+
+        Raises:
+            CalibrationError: a device that fails on the way; samples so far are kept.
+        """
+        name = self._bench.device.name
+        try:
+            self._session.run(self._bench.plan, share)
+        except torch.OutOfMemoryError as error:
+            raise CalibrationError(f"{name}: out of memory: {error}") from error
+        except RuntimeError as error:
+            raise CalibrationError(
+                f"{name} failed while measuring: {error}; samples so far are kept:"
+                " go on with --resume"
+            ) from error
+
+    def result(self) -> Calibration:
+        """Return the profile of what was measured so far.
+
+        Raises:
+            CalibrationError: a budget or an interrupt too early for a profile.
+        """
+        _check_filled(self._bench.plan, self._store, self._needed, self._session)
+        settled = deepcopy(self._bench.plan)  # measuring may go on with what has no samples yet
+        settled.settle(self._store)
+        return self._bench.result(settled, self._store, is_partial=self._session.was_stopped)
 
 
 class _Bench:
@@ -146,11 +192,11 @@ class _Bench:
             "decode_contexts": "equal",  # of the tables' batches; they were spread once
         }
 
-    def result(self, store: SampleStore, *, is_partial: bool) -> Calibration:
-        """The profile with its fit, and the held-out steps."""
-        profile = make_profile(self.plan, store, self._provenance())
-        fit = describe_fit(profile, self.plan, store, self.shapes)
-        steps = held_out_steps(profile, self.plan, store, self.shapes)
+    def result(self, plan: CalibrationPlan, store: SampleStore, *, is_partial: bool) -> Calibration:
+        """The profile of a plan with its fit, and the held-out steps."""
+        profile = make_profile(plan, store, self._provenance())
+        fit = describe_fit(profile, plan, store, self.shapes)
+        steps = held_out_steps(profile, plan, store, self.shapes)
         profile = replace(profile, fit=fit)
         if self._all_reduces is not None:
             profile = with_all_reduces(profile, self._all_reduces, self._whole)

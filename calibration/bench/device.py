@@ -3,10 +3,10 @@
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from calibration.bench.cpu import cpu_clock, cpu_name
 from calibration.errors import CalibrationError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -57,7 +57,7 @@ def open_device(name: str, num_threads: int = 1) -> BenchDevice:
     except RuntimeError as error:
         raise CalibrationError(f"unknown device {name!r}; use cpu, cuda or cuda:N") from error
     if device.type == "cpu":
-        return BenchDevice(device, cpu_name(), platform.release(), _cpu_clock(), num_threads)
+        return BenchDevice(device, cpu_name(), platform.release(), cpu_clock(), num_threads)
     if device.type != "cuda":
         raise CalibrationError(f"device {name!r} is not supported; use cpu, cuda or cuda:N")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -85,30 +85,8 @@ def torch_dtype(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-def cpu_name() -> str:
-    """Return the CPU's own name, as Linux states it, else the architecture."""
-    for line in _cpuinfo():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _cpu_clock() -> str:
-    for line in _cpuinfo():
-        if line.startswith("cpu MHz"):
-            return f"{line.partition(':')[2].strip()} MHz at start"
-    return ""
-
-
 def _cuda_clock(device: torch.device) -> str:
     try:
         return str(torch.cuda.clock_rate(device))
     except (RuntimeError, ModuleNotFoundError):  # needs NVIDIA's management library
         return "unknown"
-
-
-def _cpuinfo() -> list[str]:
-    try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibration.bench.points import Point
 from calibration.profile_format import Profile
-from calibration.profile_tables import CurveTable, GridTable
+from calibration.profile_tables import BoxTable, CurveTable, GridTable
 
 _DENSE_SIZES = (1, 4, 16, 64, 256)
 _LOGITS, _CHUNK, _DECODES, _CONTEXT = 4, 64, 4, 256
@@ -54,6 +54,21 @@ def at_pace(profile: Profile, ratios: Mapping[Point, float]) -> Profile:
     )
 
 
+def scaled(profile: Profile, factor: float) -> Profile:
+    """Return the profile with every time in it multiplied."""
+    beside = profile.decode_beside_chunks
+    return replace(
+        profile,
+        dense=_scaled_curve(profile.dense, [factor] * len(profile.dense.axis)),
+        logits=_scaled_curve(profile.logits, [factor] * len(profile.logits.axis)),
+        prefill_attention=_scaled_grid(profile.prefill_attention, factor),
+        decode_attention=_scaled_grid(profile.decode_attention, factor),
+        decode_beside_chunks=None if beside is None else _scaled_box(beside, factor),
+        attention_launch_us=profile.attention_launch_us * factor,
+        step_overhead_us=profile.step_overhead_us * factor,
+    )
+
+
 def _nearest(axis: tuple[float, ...], value: float) -> int:
     return min(range(len(axis)), key=lambda i: abs(axis[i] - value))
 
@@ -65,4 +80,9 @@ def _scaled_curve(table: CurveTable, factors: list[float]) -> CurveTable:
 
 def _scaled_grid(table: GridTable, factor: float) -> GridTable:
     times = tuple(tuple(t * factor for t in row) for row in table.time_us)
+    return replace(table, time_us=times)
+
+
+def _scaled_box(table: BoxTable, factor: float) -> BoxTable:
+    times = tuple(tuple(tuple(t * factor for t in row) for row in layer) for layer in table.time_us)
     return replace(table, time_us=times)

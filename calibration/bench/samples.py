@@ -117,6 +117,14 @@ class SampleStore:
             raise KeyError(point)
         return found.time_s
 
+    def lost_share(self) -> float:
+        """Return what passed on the wall beyond the times of the points, as a share of them.
+
+        Interruptions: the points' times leave them out, and who waits for an answer does not.
+        """
+        counted_s = sum(self.time_s(point) for point, _ in self.order)
+        return sum(sample.wall_s for _, sample in self.order) / counted_s - 1.0
+
     def drift(self, point: Point) -> float:
         """Return how much later samples of a point differ from earlier ones, as a share."""
         times = [sample.time_s for other, sample in self.order if other == point]

@@ -1,9 +1,10 @@
 """The microbenchmarks: for each point, work on the decoder's own weights and cache, and its time.
 
-Each benchmark goes through all layers, as a step does, so that weights and cache blocks are as
-cold as in a step. Before each timing runs a small whole step, which leaves caches as the step
-before would. What the host copies to a CUDA device is copied beforehand: a graph can't hold it,
-and engines do it while the device still runs the step before.
+On the CPU the parts of a step are timed inside a whole step (`parts`). On CUDA each goes through
+all layers alone, so that weights and cache blocks are as cold as in a step. Before each timing runs
+a small whole step, which leaves caches as the step before would. What the host copies to a CUDA
+device is copied beforehand: a graph can't hold it, and engines do it while the device still runs
+the step before.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ from torch.nn.functional import linear
 
 from calibration.bench.attention import PagedKVCache
 from calibration.bench.decoder import Decoder
-from calibration.bench.points import MIXED, OPERATION, SKEW, SKEWED_MIX, WHOLE, Point
+from calibration.bench.parts import ATTENTION, DENSE, LOGITS, time_parts
+from calibration.bench.points import CURVES, MIXED, OPERATION, SKEW, SKEWED_MIX, WHOLE, Point
 from calibration.bench.samples import Sample
 from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import IntArray, Piece, StepBatch, pack
@@ -35,6 +37,9 @@ OPERATIONS = (
 )
 
 _DECODES_BEFORE, _CONTEXT_BEFORE = 4, 127
+_DECODES_UP_TO = 32  # rows of a product that are decodes, not a chunk, as in service
+_ATTENTION = ("prefill_attention", "decode_attention", SKEW, MIXED, SKEWED_MIX)
+_PARTS = {"dense": DENSE, "logits": LOGITS, **dict.fromkeys(_ATTENTION, ATTENTION)}
 
 
 class Sections:
@@ -54,11 +59,7 @@ class Sections:
         self._makers: dict[str, Callable[[Point], Work]] = {
             "dense": self._dense,
             "logits": self._logits,
-            "prefill_attention": self._chunk,
-            "decode_attention": lambda p: self._decodes([p.second] * p.first),
-            SKEW: lambda p: self._decodes(skewed_contexts(p.second, p.first)),
-            MIXED: lambda p: self._mixed(p.first, [p.first] * p.second),
-            SKEWED_MIX: lambda p: self._mixed(p.first, skewed_contexts(p.first, p.second)),
+            **dict.fromkeys(_ATTENTION, self._attention),
             WHOLE: self._whole,
         }
         before = self._batch([(1, _CONTEXT_BEFORE)] * _DECODES_BEFORE)
@@ -67,9 +68,16 @@ class Sections:
     def measure(self, point: Point) -> Sample:
         """Time a point once."""
         with torch.inference_mode():
+            if point.table in _PARTS and not self.decoder.device.is_cuda:
+                return self._in_step(point)
             work = self._work(point)
             self._step_before()
             return self._timer(work)
+
+    def _in_step(self, point: Point) -> Sample:
+        batch = self._batch(_sizes(point))
+        self._step_before()
+        return time_parts(self.decoder, batch, self.cache)[_PARTS[point.table]]
 
     def _work(self, point: Point) -> Work:
         if point.table.startswith(OPERATION):
@@ -101,21 +109,10 @@ class Sections:
         hidden = self._noise(point.first, decoder.model.hidden_size)
         return lambda: decoder.sample(hidden, rows)
 
-    def _chunk(self, point: Point) -> Work:
-        return self._attention([(point.first, point.second)])
-
-    def _decodes(self, contexts: Sequence[int]) -> Work:
-        return self._attention([(1, context - 1) for context in contexts])
-
-    def _mixed(self, num_new: int, contexts: Sequence[int]) -> Work:
-        """A chunk without earlier context beside decodes."""
-        decodes = [(1, context - 1) for context in contexts]
-        return self._attention([*decodes, (num_new, 0)])
-
-    def _attention(self, sizes: Sequence[tuple[int, int]]) -> Work:
+    def _attention(self, point: Point) -> Work:
         decoder, cache = self.decoder, self.cache
         model = decoder.model
-        batch = self._batch(sizes)
+        batch = self._batch(_sizes(point))
         query = self._noise(len(batch.token_ids), model.num_attention_heads, model.head_dim)
         attention = decoder.attention
         ready = attention.plan(batch) if decoder.device.is_cuda else None
@@ -192,6 +189,22 @@ def random_pieces(
         pieces.append(Piece(tokens, num_computed, blocks))
         start += count
     return pieces
+
+
+def _sizes(point: Point) -> list[tuple[int, int]]:
+    """Pieces of (new, computed) tokens of the batch in which a part is timed."""
+    table, first, second = point
+    if table == "dense" and first > _DECODES_UP_TO:
+        return [(first, 0)]
+    if table in CURVES:
+        return [(1, _CONTEXT_BEFORE)] * first
+    if table == "prefill_attention":
+        return [(first, second)]
+    if table in {MIXED, SKEWED_MIX}:  # a chunk without earlier context beside decodes
+        contexts = [first] * second if table == MIXED else skewed_contexts(first, second)
+        return [*((1, context - 1) for context in contexts), (first, 0)]
+    contexts = skewed_contexts(second, first) if table == SKEW else [second] * first
+    return [(1, context - 1) for context in contexts]
 
 
 def _all_layers(

@@ -56,24 +56,35 @@ class Session:
         self._measure, self.store = measure, store
         self._budget_s, self._clock, self._rng = budget_s, clock, rng
         self._on_progress = on_progress
-        self._started_s = clock()
+        self._spent_s = 0.0
+        self._started_s: float | None = None
+        self._until_s = budget_s
         self._warm: set[Point] = set()
         self._took_s: dict[Point, float] = {}
         self.was_stopped = False
 
-    def run(self, plan: Plan) -> None:
-        """Measure until all has settled, time is up, or somebody says stop."""
+    def run(self, plan: Plan, share: float = 1.0) -> None:
+        """Measure until all has settled, this share of the time is spent, or somebody says stop.
+
+        Called again with a larger share it goes on; time between the calls does not count.
+        """
+        self._until_s = share * self._budget_s
+        self._started_s = self._clock()
         while not self._is_over():
             unsettled = self._unsettled(plan.points())
             if unsettled:
                 self._pass(unsettled, plan)
             if not self._refined(plan) and not unsettled:
-                return
+                break
+        self._spent_s = self.elapsed_s
+        self._started_s = None
 
     @property
     def elapsed_s(self) -> float:
-        """Time since the start."""
-        return self._clock() - self._started_s
+        """Time spent so far."""
+        if self._started_s is None:
+            return self._spent_s
+        return self._spent_s + self._clock() - self._started_s
 
     def _pass(self, points: Sequence[Point], plan: Plan) -> None:
         # Points without any sample come first: a budget that runs out leaves no hole if it can.
@@ -108,7 +119,7 @@ class Session:
         self._took_s[point] = self._clock() - before_s
 
     def _is_over(self) -> bool:
-        return self.was_stopped or self.elapsed_s >= self._budget_s
+        return self.was_stopped or self.elapsed_s >= self._until_s
 
     def _unsettled(self, points: Sequence[Point]) -> list[Point]:
         return [point for point in points if not self._is_done(point)]

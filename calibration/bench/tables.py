@@ -153,6 +153,7 @@ def _measuring(plan: CalibrationPlan, store: SampleStore) -> dict[str, Any]:
         "disturbed_samples": sum(statistics.num_disturbed for statistics in known),
         "noise_p50": _known(np.percentile(noise, 50)),
         "noise_p90": _known(np.percentile(noise, 90)),
+        "lost_share": _short(store.lost_share()),
         "median_drift": _short(np.median(drifts)),
         "num_unsettled": len(unsettled),
         "unsettled": unsettled[:_UNSETTLED_NAMED],

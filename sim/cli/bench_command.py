@@ -27,7 +27,7 @@ from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 
 if TYPE_CHECKING:
-    from calibration.bench.bench_run import BenchOptions, Calibration
+    from calibration.bench.bench_run import BenchOptions, BenchRun, Calibration
 
 _TARGET = 0.05  # drawn as a band: what held-out steps should stay within
 _MINUTE_S = 60.0
@@ -84,21 +84,47 @@ def run_bench(command: BenchCommand, samples_file: Path | None) -> "Calibration"
     Raises:
         CalibrationError: PyTorch is missing, or as `run_calibration`.
     """
-    run_calibration = require_torch().run_calibration
-    with interrupt_flag() as is_interrupted, _progress() as show:
+    bench = InteractiveBench(command, samples_file)
+    bench.measure()
+    return bench.result()
 
-        def on_progress(progress: BenchProgress) -> bool:
-            show(progress)
-            return not is_interrupted()
 
-        calibration: Calibration = run_calibration(
+class InteractiveBench:
+    """A calibration that can be spread over time, with progress on stderr.
+
+    Ctrl-C while it measures ends the measuring; what there is counts.
+
+    Raises:
+        CalibrationError: PyTorch is missing, or as `BenchRun`.
+    """
+
+    def __init__(self, command: BenchCommand, samples_file: Path | None = None) -> None:
+        self._on_progress: Callable[[BenchProgress], bool] = lambda _: True
+        self._run: BenchRun = require_torch().BenchRun(
             bench_options(command),
             rng=Streams(0).rng,
             samples_file=samples_file,
             resume=command.resume,
-            on_progress=on_progress,
+            on_progress=self._report,
         )
-    return calibration
+
+    def measure(self, share: float = 1.0) -> None:
+        """Measure until this share of the time is spent in all."""
+        with interrupt_flag() as is_interrupted, _progress() as show:
+
+            def on_progress(progress: BenchProgress) -> bool:
+                show(progress)
+                return not is_interrupted()
+
+            self._on_progress = on_progress
+            self._run.measure(share)
+
+    def _report(self, progress: BenchProgress) -> bool:
+        return self._on_progress(progress)
+
+    def result(self) -> "Calibration":
+        """Return the profile of what was measured so far."""
+        return self._run.result()
 
 
 def _with_host_time(command: BenchCommand, profile: Profile) -> Profile:
@@ -185,8 +211,9 @@ def fit_lines(profile: Profile) -> list[str]:
         f"{measured.model} {measured.weight_dtype} on {measured.device}, {measured.execution}",
         f"kernels: {measured.kernel_backend}",
         f"{how['points']} points, {how['samples']} samples, {how['disturbed_samples']} disturbed;"
-        f" noise of a sample {_share(how['noise_p50'])} (p90 {_share(how['noise_p90'])}), drift"
-        f" {how['median_drift']:+.1%}; {how['num_unsettled']} points never settled",
+        f" noise of a sample {_share(how['noise_p50'])} (p90 {_share(how['noise_p90'])}), lost to"
+        f" interruptions {how['lost_share']:.1%}, drift {how['median_drift']:+.1%};"
+        f" {how['num_unsettled']} points never settled",
     ]
     for name in ("dense", "logits", "prefill_attention", "decode_attention"):
         errors = fit[name]

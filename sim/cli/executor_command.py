@@ -4,18 +4,20 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
 
 import traces
 from calibration import Profile, read_profile
+from calibration.bench.pace import scaled
 from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
 from sim.cli.bench_command import (
     BenchCommand,
+    InteractiveBench,
     fit_lines,
     require_torch,
-    run_bench,
     small_cache,
     write_profile,
 )
@@ -24,10 +26,16 @@ from sim.plots import house_style, save_figure
 from sim.plots.validation import cdf_pairs_figure, validation_figure
 from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
-from sim.validate.executor_study import Load, LoadComparison
+from sim.validate.executor_study import LoadComparison
+from sim.validate.load_study import Load, Machine
+
+if TYPE_CHECKING:
+    from sim.executor.executor import ExecutedRun
+    from sim.validate.executor_bench import ExecutorBench
 
 CLOCKS = ("wall", "cpu")
 _BAND = 0.05
+_FIRST_SHARE = 0.5  # of the time for measuring, before the loads are known
 _US = 1e6
 
 
@@ -67,7 +75,9 @@ def validate_executor(command: ExecutorCommand) -> int:
 
     if command.out is not None:
         command.out.mkdir(parents=True, exist_ok=True)
-    profile = _profile(command)
+    measuring = _Measuring(command)
+    measuring.go_on(_FIRST_SHARE)
+    profile = measuring.profile()
     bench = executor_bench.ExecutorBench(
         load_bench_model(command.model or REFERENCE_NAME),
         profile,
@@ -89,6 +99,9 @@ def validate_executor(command: ExecutorCommand) -> int:
         if command.trace is None
         else [_replay(command, scheduler)]
     )
+    if command.profile is None:
+        _replay_in_turns(command, measuring, bench, machine, loads)
+        return 0
     for load in loads:
         if command.clock == "wall":
             _report(bench.compare(machine, load, command.repeats), command)
@@ -99,6 +112,35 @@ def validate_executor(command: ExecutorCommand) -> int:
         typer.echo(f"the machine's pace during these runs, against the profile: {slower}")
         _report(at_pace, command, " at the machine's pace")
     return 0
+
+
+def _replay_in_turns(
+    command: ExecutorCommand,
+    measuring: "_Measuring",
+    bench: "ExecutorBench",
+    machine: Machine,
+    loads: Sequence[Load],
+) -> None:
+    """Measure and replay in turns: a slow spell of the machine falls on both."""
+    from sim.validate.executor_study import compare
+
+    runs: list[list[ExecutedRun]] = [[] for _ in loads]
+    turns = command.repeats * len(loads)
+    for turn in range(turns):
+        own = turn % len(loads)
+        runs[own].append(bench.run(loads[own]))
+        measuring.go_on(_FIRST_SHARE + (1.0 - _FIRST_SHARE) * (turn + 1) / turns)
+    profile = measuring.profile()
+    measuring.report()
+    if command.clock == "wall":
+        lost = float(profile.fit["measuring"]["lost_share"])
+        typer.echo(
+            f"step times are simulated {lost:+.1%} longer: so much passes on the wall beyond"
+        )
+        profile = scaled(profile, 1.0 + lost)
+    now = replace(machine, profile=profile)
+    for load, own_runs in zip(loads, runs, strict=True):
+        _report(compare(now, load, own_runs), command)
 
 
 def _report(comparison: LoadComparison, command: ExecutorCommand, how: str = "") -> None:
@@ -117,10 +159,39 @@ def _check(command: ExecutorCommand) -> None:
         raise StudyError("--clock cpu counts one thread of the CPU: it needs --device cpu alone")
 
 
-def _profile(command: ExecutorCommand) -> Profile:
-    if command.profile is not None:
-        return read_profile(command.profile)
-    bench = BenchCommand(
+class _Measuring:
+    """The profile of this machine: as given, or measured bit by bit."""
+
+    def __init__(self, command: ExecutorCommand) -> None:
+        self._command = command
+        self._given = None if command.profile is None else read_profile(command.profile)
+        self._bench = None if command.profile is not None else InteractiveBench(_bench(command))
+
+    def go_on(self, share: float) -> None:
+        """Measure until this share of the time is spent in all."""
+        if self._bench is not None:
+            self._bench.measure(share)
+
+    def profile(self) -> Profile:
+        """What is known so far."""
+        if self._given is not None:
+            return self._given
+        assert self._bench is not None
+        return self._bench.result().profile
+
+    def report(self) -> None:
+        """Print and keep what was measured."""
+        if self._bench is None:
+            return
+        profile = self.profile()
+        for line in fit_lines(profile):
+            typer.echo(line)
+        if self._command.out is not None:
+            write_profile(profile, self._command.out / "profile.json")
+
+
+def _bench(command: ExecutorCommand) -> BenchCommand:
+    return BenchCommand(
         model=command.model,
         device=command.device,
         num_threads=command.num_threads,
@@ -130,12 +201,6 @@ def _profile(command: ExecutorCommand) -> Profile:
         max_model_len=command.max_model_len,
         block_size=command.block_size,
     )
-    profile = run_bench(bench, None).profile
-    for line in fit_lines(profile):
-        typer.echo(line)
-    if command.out is not None:
-        write_profile(profile, command.out / "profile.json")
-    return profile
 
 
 def _scheduler(command: ExecutorCommand) -> SchedulerConfig:

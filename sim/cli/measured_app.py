@@ -164,6 +164,72 @@ def silicon(
 
 
 @validate_app.command()
+def vllm(
+    trace: Annotated[
+        list[Path], typer.Option(help="Trace to replay; repeatable: one engine serves them all.")
+    ],
+    python: Annotated[
+        Path | None,
+        typer.Option(help="A Python that has vLLM for CPUs; default: $HEADWAY_VLLM_PYTHON."),
+    ] = None,
+    num_requests: Annotated[
+        int, typer.Option(min=2, help="First requests of each trace that are replayed.")
+    ] = 100,
+    shorten: Annotated[
+        float, typer.Option(min=1.0, help="Lengths are divided by this, for a small model.")
+    ] = 8.0,
+    load: Annotated[
+        float,
+        typer.Option(
+            min=0.05,
+            max=2.0,
+            help="Rate, as a share of what the engine gets through; arrivals keep their pattern.",
+        ),
+    ] = 0.6,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each trace.")] = 3,
+    minutes: Annotated[float, typer.Option(help="Time to spend on measuring steps.")] = 2.0,
+    max_num_batched_tokens: BatchedTokensOption = 512,
+    max_num_seqs: SeqsOption = 32,
+    max_model_len: ModelLenOption = 1024,
+    block_size: Annotated[
+        int, typer.Option(min=32, help="Tokens of a KV block; vLLM's CPU kernels want 32 k.")
+    ] = 32,
+    num_gpu_blocks: Annotated[
+        int | None, typer.Option(min=2, help="KV pool; default: ample.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for profile and plots.")] = None,
+) -> None:
+    """Replay traces on a real vLLM engine here and in simulation, and print how far they differ."""
+    from sim.cli.vllm_command import VllmCommand, validate_vllm
+    from sim.validate.vllm_server import EngineSettings
+
+    settings = EngineSettings(
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+        block_size=block_size,
+        num_gpu_blocks_override=num_gpu_blocks or max_num_seqs * max_model_len // block_size + 1,
+    )
+    raise typer.Exit(
+        validate_vllm(
+            VllmCommand(
+                traces=tuple(trace),
+                python=python,
+                num_requests=num_requests,
+                shorten=shorten,
+                load=load,
+                repeats=repeats,
+                minutes=minutes,
+                settings=settings,
+                seed=seed,
+                out=out,
+            )
+        )
+    )
+
+
+@validate_app.command()
 def executor(
     profile: Annotated[
         Path | None,

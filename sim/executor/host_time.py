@@ -7,6 +7,7 @@ import numpy as np
 from sim.engine import HostOverhead
 from sim.executor.clocks import Clock
 from sim.executor.executor import ExecutedStep, Executor
+from sim.executor.host_line import fit_host_overhead
 from sim.executor.runner import ModelRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
@@ -35,15 +36,6 @@ def measure_host_overhead(
         steps = _decode(size, scheduler, Executor(scheduler, cache, runner, clock()), rng)
         medians.append((size, float(np.median([step.host_s for step in steps]))))
     return fit_host_overhead(medians)
-
-
-def fit_host_overhead(medians: list[tuple[int, float]]) -> HostOverhead:
-    """Return the line through (requests, seconds), weighted by relative error; never below 0."""
-    if len(medians) < 2:
-        return HostOverhead(medians[0][1] if medians else 0.0)
-    sizes, times = np.array(medians).T
-    slope, level = np.polyfit(sizes, times, 1, w=1 / times)
-    return HostOverhead(max(float(level), 0.0), max(float(slope), 0.0))
 
 
 def _decode(

@@ -22,13 +22,8 @@ from sim.executor.executor import ExecutedRun, Executor
 from sim.executor.host_time import measure_host_overhead
 from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
-from sim.validate.executor_study import (
-    Load,
-    LoadComparison,
-    Machine,
-    compare,
-    make_loads,
-)
+from sim.validate.executor_study import LoadComparison, compare, make_loads
+from sim.validate.load_study import Load, Machine
 
 _PACE_TOKENS = 512  # most tokens of a point at which the pace is taken
 _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}

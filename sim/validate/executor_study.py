@@ -6,84 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from calibration import GpuSpec, ModelSpec, Profile, ProfileCost
-from sim.config.resolved import EngineConfig, ResolvedStudy
-from sim.engine import HostOverhead
+from calibration import ProfileCost
 from sim.executor.executor import ExecutedRun
-from sim.metrics import e2e_s, is_finished, tpot_s, ttft_s
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.sim_request import SimRequest
-from sim.simulation import simulate
-from traces import Lognormal, LognormalLengths, PoissonArrivals, Trace, generate
-
-FloatArray = npt.NDArray[np.float64]
-
-METRICS = ("TTFT", "TPOT", "E2E")
-STATISTICS: Mapping[str, float | None] = {"mean": None, "p50": 50.0, "p99": 99.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A model on a device: measured step times, and the host's time of a step."""
-
-    model: ModelSpec
-    profile: Profile
-    host: HostOverhead
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A trace, and how the engine serves it."""
-
-    name: str
-    trace: Trace
-    scheduler: SchedulerConfig
-    cache: CacheConfig
-
-
-@dataclass(frozen=True, slots=True)
-class StatisticError:
-    """One statistic of one metric: predicted, measured (mean over runs), and the runs' own spread.
-
-    `noise` is the standard deviation of the runs over their mean, NaN for a single run.
-    """
-
-    metric: str
-    statistic: str
-    predicted_s: float
-    measured_s: float
-    noise: float
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        return self.predicted_s / self.measured_s - 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class StepErrors:
-    """Executed steps beside the profile's times for the same batches."""
-
-    measured_s: FloatArray
-    predicted_s: FloatArray
-    kinds: tuple[str, ...]
-
-    @property
-    def mape(self) -> float:
-        """Mean absolute relative error."""
-        return float(np.mean(np.abs(self.predicted_s / self.measured_s - 1.0)))
-
-    @property
-    def bias(self) -> float:
-        """Mean signed relative error."""
-        return float(np.mean(self.predicted_s / self.measured_s - 1.0))
-
-    @property
-    def total_error(self) -> float:
-        """Signed relative error of the time of all steps together."""
-        return float(self.predicted_s.sum() / self.measured_s.sum()) - 1.0
+from sim.validate.load_study import (
+    METRICS,
+    FloatArray,
+    Load,
+    Machine,
+    StatisticError,
+    StepErrors,
+    predict,
+    simulated,
+    statistics_of,
+)
+from traces import Lognormal, LognormalLengths, PoissonArrivals, generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +40,15 @@ class LoadComparison:
     """Signed relative error of the host's time, over all steps."""
 
 
-def predict(machine: Machine, load: Load) -> dict[str, FloatArray]:
-    """Simulate a load; returns times of each finished request by metric, in order of requests."""
-    return _simulated(machine, load)[0]
-
-
 def compare(machine: Machine, load: Load, runs: Sequence[ExecutedRun]) -> LoadComparison:
     """Set a simulation of a load beside runs of it on the executor."""
-    predicted, num_preemptions = _simulated(machine, load)
+    predicted, num_preemptions = simulated(machine, load)
     measured = [request_times(run.requests) for run in runs]
     executed = [sum(step.num_preempted for step in run.steps) for run in runs]
     return LoadComparison(
         load,
         _step_errors(machine, runs),
-        tuple(
-            _statistic(metric, name, predicted, measured)
-            for metric in METRICS
-            for name in STATISTICS
-        ),
+        statistics_of(predicted, measured),
         {metric: np.concatenate([times[metric] for times in measured]) for metric in METRICS},
         predicted,
         (float(np.mean(executed)), float(num_preemptions)),
@@ -184,35 +114,6 @@ def _span_s(machine: Machine, load: Load) -> float:
     return float(np.max(predict(machine, load)["E2E"]))
 
 
-def _simulated(machine: Machine, load: Load) -> tuple[dict[str, FloatArray], int]:
-    study = ResolvedStudy(
-        name="executor",
-        seed=0,
-        trace=load.trace,
-        model=machine.model,
-        gpu=_as_gpu(machine.profile),
-        cost_model=ProfileCost(machine.profile),
-        engine=EngineConfig(
-            scheduler=load.scheduler,
-            cache=load.cache,
-            num_gpu_blocks_origin="as given to the executor",
-            host_overhead_s=machine.host.per_step_s,
-            host_overhead_per_request_s=machine.host.per_request_s,
-        ),
-    )
-    result = simulate(study)
-    done = is_finished(result.requests)
-    times = {"TTFT": ttft_s, "TPOT": tpot_s, "E2E": e2e_s}
-    columns = {name: times[name](result.requests)[done] for name in METRICS}
-    return columns, int(result.steps["num_preempted"].sum())
-
-
-def _as_gpu(profile: Profile) -> GpuSpec:
-    """The machine by name only; a profile asks no data sheet."""
-    name = profile.provenance.device
-    return GpuSpec(name, 0.0, None, 0, 0, 0.0, "", 0.0, "the profile's own machine")
-
-
 def _step_errors(machine: Machine, runs: Sequence[ExecutedRun]) -> StepErrors:
     cost = ProfileCost(machine.profile)
     steps = [step for run in runs for step in run.steps]
@@ -228,20 +129,3 @@ def _host_error(machine: Machine, runs: Sequence[ExecutedRun]) -> float:
     measured = sum(step.host_s for step in steps)
     predicted = sum(machine.host.step_s(step.num_requests) for step in steps)
     return predicted / measured - 1.0 if measured else 0.0
-
-
-def _statistic(
-    metric: str,
-    name: str,
-    predicted: Mapping[str, FloatArray],
-    measured: Sequence[Mapping[str, FloatArray]],
-) -> StatisticError:
-    values = np.array([_of(times[metric], name) for times in measured])
-    mean = float(values.mean())
-    noise = float(values.std(ddof=1)) / mean if len(values) > 1 else float("nan")
-    return StatisticError(metric, name, _of(predicted[metric], name), mean, noise)
-
-
-def _of(times: FloatArray, statistic: str) -> float:
-    percent = STATISTICS[statistic]
-    return float(np.nanmean(times) if percent is None else np.nanpercentile(times, percent))

@@ -6,7 +6,7 @@ import pytest
 from calibration import ModelSpec
 from sim.errors import StudyError
 from sim.executor.executor import ExecutedRun, Executor, PromptTokens
-from sim.executor.host_time import fit_host_overhead
+from sim.executor.host_line import fit_host_overhead
 from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace

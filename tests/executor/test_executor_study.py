@@ -16,7 +16,8 @@ from sim.executor.executor import ExecutedRun, ExecutedStep
 from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.sim_request import SimRequest
-from sim.validate.executor_study import Load, Machine, compare, make_loads, predict
+from sim.validate.executor_study import compare, make_loads
+from sim.validate.load_study import Load, Machine, predict
 from tests.calibration.cost_models import profile_document
 from traces import Trace
 

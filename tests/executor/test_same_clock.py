@@ -7,7 +7,8 @@ from calibration.bench.step_batch import StepBatch
 from sim.executor.executor import Executor
 from sim.rng import Streams
 from sim.scheduler.config import SchedulerConfig
-from sim.validate.executor_study import Machine, make_loads, predict, request_times
+from sim.validate.executor_study import make_loads, request_times
+from sim.validate.load_study import Machine, predict
 from tests.executor.test_executor_study import machine
 
 __all__ = ["machine"]  # the fixture

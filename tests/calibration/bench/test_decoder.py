@@ -1,6 +1,7 @@
 """The decoder against a plain one without pages, and calibrations of a tiny model."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from calibration.bench.attention import make_cache  # noqa: E402
 from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
+from calibration.bench.parts import ATTENTION, LOGITS, time_parts  # noqa: E402
 from calibration.bench.sections import OPERATIONS  # noqa: E402
 from calibration.bench.timing import make_timer  # noqa: E402
 
@@ -170,6 +172,24 @@ def test_what_can_not_be_measured_is_refused() -> None:
         torch_dtype("fp8")
     with pytest.raises(CalibrationError, match=r"needs .* GiB for tiny"):
         make_cache(TINY, 10**12, 16, open_device("cpu"), torch.float32)
+
+
+def test_the_parts_of_a_step_add_up_to_the_step() -> None:
+    """Timed on the same step, they leave nothing out and count nothing twice."""
+    decoder = Decoder(TINY, open_device("cpu"), block_size=4)
+    cache = make_cache(TINY, 33, 4, decoder.device, decoder.dtype)
+    tokens = np.zeros(1, dtype=np.int64)
+    pieces = [Piece(tokens, 30, np.arange(8 * i, 8 * i + 8)) for i in range(4)]
+    batch = pack(pieces, 4)
+    shares = []
+    for _ in range(5):  # of which some may be interrupted outside the step
+        with torch.inference_mode():
+            begin_s = time.perf_counter()
+            parts = time_parts(decoder, batch, cache)
+            elapsed_s = time.perf_counter() - begin_s
+        shares.append(sum(part.wall_s for part in parts.values()) / elapsed_s)
+        assert parts[ATTENTION].cpu_s > parts[LOGITS].cpu_s  # 4 gathers twice, one small product
+    assert 0.9 < max(shares) <= 1.0
 
 
 def test_skewed_contexts_keep_their_mean() -> None:

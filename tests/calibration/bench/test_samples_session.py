@@ -117,6 +117,15 @@ def test_resume_refuses_other_files(tmp_path: Path, content: str) -> None:
         SampleStore({}, file).resume()
 
 
+def test_time_lost_to_interruptions_is_what_the_wall_shows_beyond_the_points() -> None:
+    """Nine calm samples of 1 s and one for which the wall showed 2 s: a tenth was lost."""
+    store = SampleStore({})
+    for _ in range(9):
+        store.add(POINT, calm(1.0))
+    store.add(POINT, Sample(1.0, wall_s=2.0, cpu_s=1.0))
+    assert store.lost_share() == pytest.approx(0.1)
+
+
 def test_resume_refuses_samples_of_another_device(tmp_path: Path) -> None:
     file = tmp_path / "p.samples.jsonl"
     SampleStore({"device": "x"}, file).start()
@@ -149,6 +158,19 @@ def test_a_stop_ends_a_session_at_once_with_what_it_has() -> None:
     session.run(CalibrationPlan(LIMITS, [], 0))
     assert session.was_stopped and len(machine.asked) <= 12
     assert 0 < len(store.samples) <= 6
+
+
+def test_a_session_goes_on_from_where_it_was_and_the_time_between_does_not_count() -> None:
+    machine, store = FakeMachine(noise=0.3), SampleStore({})
+    plan = CalibrationPlan(LIMITS, [], 0)
+    session = machine.session(store, budget_s=5.0)
+    session.run(plan, 0.3)
+    longest = max(map(machine.time_s, machine.asked))
+    assert session.elapsed_s == pytest.approx(1.5, abs=2 * longest)
+    machine.now_s += 1000.0
+    session.run(plan, 1.0)
+    assert session.elapsed_s == pytest.approx(5.0, abs=2 * longest)
+    assert machine.now_s == pytest.approx(1005.0, abs=2 * longest)
 
 
 def test_axes_reach_the_limits() -> None:
