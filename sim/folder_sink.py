@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from sim.metrics import latency_columns
 from sim.parquet import RowWriter
 from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
@@ -16,10 +18,14 @@ from sim.time_split import SPLIT_COLUMNS
 REQUESTS, STEPS, GAPS = "requests.parquet", "steps.parquet", "gaps.parquet"
 
 
+_KEPT_ROWS = 1 << 21  # of a table; more are read from its file when they are needed
+
+
 class FolderSink:
     """Writes the three files into an existing folder; use as a context manager.
 
-    The tables that it gives read from the files, so not after they have been moved.
+    The tables that it gives are in memory while they are short; long ones read from the files, so
+    not after these have been moved.
     """
 
     is_early = True
@@ -28,12 +34,13 @@ class FolderSink:
         self._folder = folder
         self._writers = {name: RowWriter(folder / name) for name in (REQUESTS, STEPS, GAPS)}
         self._num_rows = dict.fromkeys(self._writers, 0)
+        self._kept: dict[str, list[Columns]] = {name: [] for name in self._writers}
         self._has_split = False
 
     def add_requests(self, rows: Columns) -> None:
         """Take the next requests; their latencies are written beside them."""
         self._has_split = SPLIT_COLUMNS.keys() <= rows.keys()
-        self._add(REQUESTS, {**rows, **latency_columns(rows)})
+        self._add(REQUESTS, rows, latency_columns(rows))
 
     def add_steps(self, rows: Columns) -> None:
         """Take the next steps."""
@@ -48,9 +55,9 @@ class FolderSink:
         self._close()
         request_columns = REQUEST_COLUMNS | (SPLIT_COLUMNS if self._has_split else {})
         return (
-            self._stored(REQUESTS, request_columns),
-            self._stored(STEPS, STEP_COLUMNS),
-            self._stored(GAPS, GAP_COLUMNS),
+            self._table(REQUESTS, request_columns),
+            self._table(STEPS, STEP_COLUMNS),
+            self._table(GAPS, GAP_COLUMNS),
         )
 
     def __enter__(self) -> FolderSink:
@@ -64,14 +71,21 @@ class FolderSink:
     ) -> None:
         self._close()
 
-    def _add(self, name: str, rows: Columns) -> None:
-        self._writers[name].append(rows)
+    def _add(self, name: str, rows: Columns, beside: Columns | None = None) -> None:
+        self._writers[name].append({**rows, **(beside or {})})
         self._num_rows[name] += num_rows(rows)
+        if self._num_rows[name] <= _KEPT_ROWS:
+            self._kept[name].append(rows)
+        else:
+            self._kept[name] = []
 
     def _close(self) -> None:
         writers, self._writers = self._writers, {}
         for writer in writers.values():
             writer.close()
 
-    def _stored(self, name: str, kinds: dict[str, Any]) -> StoredRows:
-        return StoredRows(self._folder / name, kinds, self._num_rows[name])
+    def _table(self, name: str, kinds: dict[str, Any]) -> Columns:
+        num_rows = self._num_rows[name]
+        if num_rows > _KEPT_ROWS:
+            return StoredRows(self._folder / name, kinds, num_rows)
+        return {each: np.concatenate([rows[each] for rows in self._kept[name]]) for each in kinds}

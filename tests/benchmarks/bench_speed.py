@@ -70,7 +70,7 @@ def seconds(benchmark: Any, call: Callable[[], Any], rounds: int = ROUNDS) -> fl
 def test_cost_of_a_steady_decode_step(
     benchmark: Any, figures: Report, core: str, is_async: bool
 ) -> None:
-    """The same steps for 16 and for 4,096 running requests, at a cost that differs by < 1.5."""
+    """The same steps for 16 and for 4,096 running requests, at a cost that must not grow."""
 
     def us_a_step(num_running: int) -> float:
         lengths = (1_000, 1_000 + NUM_STEPS)  # the difference is all steady decode
@@ -81,7 +81,7 @@ def test_cost_of_a_steady_decode_step(
     costs = benchmark.pedantic(lambda: [us_a_step(n) for n in RUNNING], rounds=1)
     listed = " / ".join(f"{cost:.2f}" for cost in costs)
     name = f"us a steady decode step, {core}, {'async' if is_async else 'sync'}, {RUNNING}"
-    figures(name, f"{listed}  ({max(costs) / min(costs):.2f}x)")
+    figures(name, f"{listed}  (last over first {costs[-1] / costs[0]:.2f}x)")
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -161,12 +161,14 @@ def test_a_million_requests(benchmark: Any, figures: Report, tmp_path: Path) -> 
     `HEADWAY_BENCH_REQUESTS` sets another number.
     """
     number = int(os.environ.get("HEADWAY_BENCH_REQUESTS", "1000000"))
+    # Not getrusage's peak: that counts the process which started this one, too.
     code = (
-        "import resource, sys; from sim.cli.app import main\n"
+        "import re, sys, time; from pathlib import Path; from sim.cli.app import main\n"
         "try: main()\n"
         "finally:\n"
-        "    usage = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    print(usage.ru_maxrss, usage.ru_utime + usage.ru_stime, file=sys.stderr)\n"
+        "    status = Path('/proc/self/status').read_text()\n"
+        "    peak = re.search(r'VmHWM:\\s+(\\d+)', status)[1]\n"
+        "    print(peak, time.process_time(), file=sys.stderr)\n"
     )
     study = tmp_path / "million.yaml"
     study.write_text(

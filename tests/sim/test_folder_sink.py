@@ -64,7 +64,9 @@ def test_the_same_bytes(
         make_study(requests, **chosen, load=data.draw(loads(len(requests))), leap=True), core
     )
     run_folder.save(simulate(study), tmp_path / "whole", plots=False, overwrite=True)
+    kept_rows = data.draw(st.sampled_from([0, 20, 10_000]))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.folder_sink._KEPT_ROWS", kept_rows)
         patch.setattr("sim.cluster._STEPS_AT_ONCE", rows)
         patch.setattr("sim.hand_over._REQUESTS_AT_ONCE", rows)
         patch.setattr("sim.simulation._EVENTS_AT_ONCE", rows)
@@ -80,6 +82,7 @@ def test_requests_wait_for_those_before_them(tmp_path: Path) -> None:
     specs = [RequestSpec(0, 0.0, 4, 3000), *(RequestSpec(i, i * 0.1, 4, 2) for i in range(1, 50))]
     study = make_study(specs, SchedulerConfig(), CacheConfig(2000), LinearCost(0.01), leap=False)
     with pytest.MonkeyPatch.context() as patch, FolderSink(tmp_path) as sink:
+        patch.setattr("sim.folder_sink._KEPT_ROWS", 0)
         patch.setattr("sim.cluster._STEPS_AT_ONCE", 10)
         patch.setattr("sim.hand_over._REQUESTS_AT_ONCE", 1)
         result = simulate(study, sink=sink)
