@@ -39,6 +39,7 @@ __all__ = [
     "RunInfo",
     "RunResult",
     "Slo",
+    "being_written",
     "check_target",
     "load",
     "save",
@@ -110,8 +111,13 @@ def check_target(folder: Path | str, overwrite: bool = False) -> None:
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise ResultError(f"{target}: is a file; name a folder for the run")
-    if target.is_dir() and any(target.iterdir()):
-        _check_may_replace(target, overwrite)
+    _check_may_replace(target, overwrite)
+    writers = being_written(target)
+    if writers and not overwrite:
+        raise ResultError(
+            f"{target}: process {writers[0]} is writing it now; choose another name, or give"
+            " --overwrite to replace what it leaves"
+        )
     parent = _existing_ancestor(target)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise ResultError(f"{target}: can't be written, {parent} is not a writable folder")
@@ -121,8 +127,8 @@ def check_target(folder: Path | str, overwrite: bool = False) -> None:
 def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     """A new folder beside `target` to write into; it takes target's place when the block ends.
 
-    If the block raises, the new folder is removed and target stays as it was. OSError within
-    becomes ResultError.
+    A run folder that came there meanwhile is replaced only if `overwrite`. If the block raises, the
+    new folder is removed and target stays as it was. OSError within becomes ResultError.
     """
     check_target(target, overwrite)
     place = target.absolute()
@@ -132,9 +138,11 @@ def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         _remove_left_over(place)
         stage.mkdir(parents=True)
         yield stage
+        _check_may_replace(target, overwrite)
         _take_place(stage, place)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # Arrow's own words for a full disk are many; the system's are these.
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise ResultError(f"{target}: the run folder can't be written ({reason})") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -228,18 +236,31 @@ def _read_text(path: Path) -> str:
 
 
 def _check_may_replace(target: Path, overwrite: bool) -> None:
+    if not target.is_dir() or not any(target.iterdir()):
+        return
     if not overwrite:
         raise ResultError(f"{target}: exists already; choose another name or give --overwrite")
     if not {entry.name for entry in target.iterdir()} >= _OURS:
         raise ResultError(f"{target}: is not a run folder, so it is not overwritten")
 
 
+def being_written(target: Path) -> list[int]:
+    """Other processes that write a folder for this place now."""
+    return [n for n in _stages(target.absolute()) if n != os.getpid() and _is_alive(n)]
+
+
 def _remove_left_over(place: Path) -> None:
     """Folders of runs that were killed while they wrote: their process is gone."""
-    for folder in place.parent.glob(f".{glob.escape(place.name)}.*.tmp"):
-        process = folder.name.split(".")[-2]
-        if process.isdecimal() and not _is_alive(int(process)):
+    for process, folder in _stages(place).items():
+        if not _is_alive(process):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stages(place: Path) -> dict[int, Path]:
+    """Folders that are to take this place, by the process that writes each."""
+    found = place.parent.glob(f".{glob.escape(place.name)}.*.tmp")
+    named = ((folder.name.split(".")[-2], folder) for folder in found)
+    return {int(process): folder for process, folder in named if process.isdecimal()}
 
 
 def _is_alive(process: int) -> bool:
