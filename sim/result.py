@@ -112,6 +112,8 @@ def check_target(folder: Path | str, overwrite: bool = False) -> None:
     if target.exists() and not target.is_dir():
         raise ResultError(f"{target}: is a file; name a folder for the run")
     _check_may_replace(target, overwrite)
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise ResultError(f"{target}: the folder you are in can't be replaced; name another one")
     writers = being_written(target)
     if writers and not overwrite:
         raise ResultError(
@@ -131,7 +133,7 @@ def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
     new folder is removed and target stays as it was. OSError within becomes ResultError.
     """
     check_target(target, overwrite)
-    place = target.absolute()
+    place = target.resolve()  # a link stays one
     stage = place.parent / f".{place.name}.{os.getpid()}.tmp"
     new_parents = [parent for parent in place.parents if not parent.exists()]
     try:
@@ -246,19 +248,25 @@ def _check_may_replace(target: Path, overwrite: bool) -> None:
 
 def being_written(target: Path) -> list[int]:
     """Other processes that write a folder for this place now."""
-    return [n for n in _stages(target.absolute()) if n != os.getpid() and _is_alive(n)]
+    return [n for n in _stages(target.resolve()) if n != os.getpid() and _is_alive(n)]
 
 
 def _remove_left_over(place: Path) -> None:
-    """Folders of runs that were killed while they wrote: their process is gone."""
-    for process, folder in _stages(place).items():
+    """Folders of runs that were killed while they wrote: their process is gone.
+
+    One that was to be replaced goes only if it was: a kill may have come just before.
+    """
+    left_over = list(_stages(place).items())
+    if place.exists():
+        left_over += _stages(place, "old").items()
+    for process, folder in left_over:
         if not _is_alive(process):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stages(place: Path) -> dict[int, Path]:
-    """Folders that are to take this place, by the process that writes each."""
-    found = place.parent.glob(f".{glob.escape(place.name)}.*.tmp")
+def _stages(place: Path, suffix: str = "tmp") -> dict[int, Path]:
+    """Folders that are to take this place ("old": that had it), by the process that writes each."""
+    found = place.parent.glob(f".{glob.escape(place.name)}.*.{suffix}")
     named = ((folder.name.split(".")[-2], folder) for folder in found)
     return {int(process): folder for process, folder in named if process.isdecimal()}
 

@@ -127,6 +127,35 @@ def test_a_place_that_another_process_writes_is_named_before_the_run(tmp_path):
     check_target(tmp_path / "run")
 
 
+def test_a_link_to_a_folder_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    save(hand_run(), tmp_path / "link", plots=False)
+    save(hand_run(), tmp_path / "link", plots=False, overwrite=True)
+    assert names(tmp_path) == ["link", "real"]
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path / "real") == FILES
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "run" / "below").mkdir(parents=True)
+    for here, target in (("run/below", "."), ("run/below", tmp_path / "run" / "below")):
+        monkeypatch.chdir(tmp_path / here)
+        with pytest.raises(ResultError, match="the folder you are in"):
+            save(hand_run(), target, plots=False)
+
+
+def test_a_replaced_folder_that_a_killed_run_left_is_removed_once_another_is_there(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    old = tmp_path / f".run.{gone.pid}.old"
+    old.mkdir()
+    save(hand_run(), tmp_path / "run", plots=False)
+    assert old.exists()  # the kill may have come before another took its place
+    save(hand_run(), tmp_path / "run", plots=False, overwrite=True)
+    assert names(tmp_path) == ["run"]
+
+
 def test_a_folder_that_is_no_run_folder_is_never_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(ResultError, match="is not a run folder"):
