@@ -69,7 +69,10 @@ class FolderSink:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        if error is None:
+            self._close()
+        for writer in self._writers.values():
+            writer.give_up()
 
     def _add(self, name: str, rows: Columns, beside: Columns | None = None) -> None:
         self._writers[name].append({**rows, **(beside or {})})
@@ -80,8 +83,7 @@ class FolderSink:
             self._kept[name] = []
 
     def _close(self) -> None:
-        writers, self._writers = self._writers, {}
-        for writer in writers.values():
+        for writer in self._writers.values():
             writer.close()
 
     def _table(self, name: str, kinds: dict[str, Any]) -> Columns:

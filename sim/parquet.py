@@ -1,5 +1,6 @@
 """Tables of columns to and from Parquet, in row groups, the same rows giving the same bytes."""
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ class RowWriter:
         self._writer: Any = None
         self._pending: list[Columns] = []
         self._num_pending = 0
+        self._is_ended = False
 
     def append(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Add rows. Columns must be equal in length, and have the first chunk's names."""
@@ -45,13 +47,29 @@ class RowWriter:
             self._write_full_groups()
 
     def close(self) -> None:
-        """Write what is left and end the file."""
-        if self._writer is None:
+        """Write what is left and end the file. Does nothing if it was ended or given up."""
+        if self._writer is None or self._is_ended:
             return
-        if self._num_pending:
-            self._write_group(_join(self._pending))
-        self._pending, self._num_pending = [], 0
-        self._writer.close()
+        self._is_ended = True
+        try:
+            if self._num_pending:
+                self._write_group(_join(self._pending))
+            self._writer.close()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def give_up(self) -> None:
+        """End without writing what is left: the file is not whole. Never raises."""
+        if self._writer is not None and not self._is_ended:
+            self._is_ended = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the file, whatever the disk says: a writer left open complains when collected."""
+        with contextlib.suppress(Exception):
+            self._writer.close()
+        self._writer.is_open = False
 
     def __enter__(self) -> "RowWriter":
         return self
@@ -62,7 +80,10 @@ class RowWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self.give_up()
 
     def _open(self, chunk: Columns) -> None:
         import pyarrow.parquet as pq  # noqa: PLC0415 -- slow to import, needed only here

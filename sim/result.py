@@ -11,12 +11,8 @@ The same result gives the same bytes. The folder appears whole or not at all: it
 another name beside its place and then renamed.
 """
 
-import contextlib
-import glob
 import json
-import os
-import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,24 +26,27 @@ from sim.parquet import count_rows, iterate_rows, read_rows, write_rows
 from sim.records import DRAFT_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
 from sim.rows import StoredRows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
+from sim.staged_folder import CONFIG, SUMMARY, being_written, check_target, staged_folder
 
 __all__ = [
+    "CONFIG",
     "GAPS",
     "REQUESTS",
     "STEPS",
+    "SUMMARY",
     "ReplicaInfo",
     "RunInfo",
     "RunResult",
     "Slo",
+    "being_written",
     "check_target",
     "load",
     "save",
+    "staged_folder",
 ]
 
-CONFIG, SUMMARY = "config.yaml", "summary.json"
 PLOTS = "plots"
 _IN_MEMORY_ROWS = 1 << 23
-_OURS = frozenset({CONFIG, SUMMARY})
 
 
 def save(
@@ -103,44 +102,6 @@ def read_summary(folder: Path | str) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise ResultError(f"{path}: schema_version is {version!r}, expected {SCHEMA_VERSION}")
     return dict(summary)
-
-
-def check_target(folder: Path | str, overwrite: bool = False) -> None:
-    """Raise ResultError if `save` would refuse this folder; so a long run can fail before it."""
-    target = Path(folder)
-    if target.exists() and not target.is_dir():
-        raise ResultError(f"{target}: is a file; name a folder for the run")
-    if target.is_dir() and any(target.iterdir()):
-        _check_may_replace(target, overwrite)
-    parent = _existing_ancestor(target)
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ResultError(f"{target}: can't be written, {parent} is not a writable folder")
-
-
-@contextlib.contextmanager
-def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
-    """A new folder beside `target` to write into; it takes target's place when the block ends.
-
-    If the block raises, the new folder is removed and target stays as it was. OSError within
-    becomes ResultError.
-    """
-    check_target(target, overwrite)
-    place = target.absolute()
-    stage = place.parent / f".{place.name}.{os.getpid()}.tmp"
-    new_parents = [parent for parent in place.parents if not parent.exists()]
-    try:
-        _remove_left_over(place)
-        stage.mkdir(parents=True)
-        yield stage
-        _take_place(stage, place)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResultError(f"{target}: the run folder can't be written ({reason})") from error
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-        with contextlib.suppress(OSError):  # one that holds something stays
-            for parent in new_parents:
-                parent.rmdir()
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:
@@ -225,45 +186,3 @@ def _read_text(path: Path) -> str:
         raise ResultError(f"{path}: no such file; the run folder is not complete") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ResultError(f"{path}: can't be read ({error})") from error
-
-
-def _check_may_replace(target: Path, overwrite: bool) -> None:
-    if not overwrite:
-        raise ResultError(f"{target}: exists already; choose another name or give --overwrite")
-    if not {entry.name for entry in target.iterdir()} >= _OURS:
-        raise ResultError(f"{target}: is not a run folder, so it is not overwritten")
-
-
-def _remove_left_over(place: Path) -> None:
-    """Folders of runs that were killed while they wrote: their process is gone."""
-    for folder in place.parent.glob(f".{glob.escape(place.name)}.*.tmp"):
-        process = folder.name.split(".")[-2]
-        if process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's, or no such number
-        return True
-    return True
-
-
-def _existing_ancestor(path: Path) -> Path:
-    return next((p for p in path.absolute().parents if p.exists()), Path("/"))
-
-
-def _take_place(stage: Path, target: Path) -> None:
-    old = stage.with_suffix(".old")
-    if target.exists():
-        target.rename(old)
-    try:
-        stage.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -29,7 +29,7 @@ def littles_law(run: RunResult) -> CheckOutcome:
     arrival_s = run.requests["arrival_s"][finished]
     sojourn_s = run.requests["last_token_s"][finished] - arrival_s
     ends = (float(piece["end_s"].max()) for piece in pieces(run.steps, ("end_s",)))
-    end_s = max(float(arrival_s.max()), *ends)
+    end_s = max([float(arrival_s.max()), *ends])
     window_s = end_s - float(arrival_s.min())
     mean_number = _number_integral(arrival_s, run.steps, end_s) / window_s
     rate_times_mean = len(sojourn_s) / window_s * float(sojourn_s.mean())

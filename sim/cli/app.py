@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sim.cli.measured_app import add_measured_commands
 from sim.cli.study_app import add_study_commands
@@ -12,7 +13,20 @@ from sim.cli.trace_app import add_trace_commands
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
+
+class _Commands(TyperGroup):
+    """Typer ends an interrupted command without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Headway simulates a cluster of LLM replicas under recorded or made-up load.",
     no_args_is_help=True,
     add_completion=False,
@@ -42,7 +56,7 @@ def run_app(arguments: list[str]) -> int:
     try:
         code = app(args=arguments, prog_name="headway", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted; nothing was saved", EXIT_INTERRUPTED)
+        return _fail("interrupted; what was not saved by then is lost", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone: not worth a word
         sys.stdout = None
         return EXIT_FAILED

@@ -98,7 +98,7 @@ def _target(study: ResolvedStudy, options: RunOptions) -> Path:
 
 def _first_free(folder: Path) -> Path:
     number, candidate = 1, folder
-    while candidate.exists():
+    while candidate.exists() or run_folder.being_written(candidate):
         number += 1
         candidate = folder.with_name(f"{folder.name}-{number}")
     return candidate

@@ -167,3 +167,14 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert cpu_s < HELP_CPU_S
+
+
+def test_an_interrupted_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.cli.check_command.check_folder", interrupt)
+    assert run_app(["check", "a-run"]) == 130
+    assert capsys.readouterr().err.startswith("headway: interrupted")

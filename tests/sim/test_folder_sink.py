@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,3 +115,35 @@ def test_a_killed_run_leaves_no_folder_and_the_next_one_tidies_up(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
     assert run_folder.load(tmp_path / "here").info.partial is False
+
+
+def run_with_files_of_at_most(num_bytes: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`headway run` where a file can't grow beyond a size: what it meets is as on a full disk."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+
+    command = [sys.executable, "-m", "sim.cli", "run", "--trace", "trace.csv", "--out", "here"]
+    return subprocess.run(
+        [*command, "--no-plots"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+    )
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    """Met while the run goes on, and at its end."""
+    rows = "".join(f"{row * 0.5},50,20\n" for row in range(8000))  # 160,000 steps: two row groups
+    (tmp_path / "trace.csv").write_text(f"arrival_s,num_prompt_tokens,num_output_tokens\n{rows}")
+    assert run_with_files_of_at_most(1 << 30, tmp_path).returncode == 0
+    num_bytes = (tmp_path / "here" / "steps.parquet").stat().st_size
+    shutil.rmtree(tmp_path / "here")
+    for too_few in (num_bytes // 10, num_bytes - 1000):
+        done = run_with_files_of_at_most(too_few, tmp_path)
+        said = [line for line in done.stderr.splitlines() if "read as headway-csv" not in line]
+        assert said == ["headway: here: the run folder can't be written (File too large)"]
+        assert done.returncode == 2
+        assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]

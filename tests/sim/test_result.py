@@ -1,5 +1,6 @@
 """The run folder: what is saved comes back, the same run gives the same bytes, whole or absent."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from sim.checks import check_dir
 from sim.errors import ResultError
 from sim.metrics import summarise
 from sim.parquet import read_rows, write_rows
-from sim.result import check_target, load, save
+from sim.result import being_written, check_target, load, save, staged_folder
 from sim.run_result import RunResult
 from tests.sim.hand_run import hand_run
 from tests.sim.toy_run import toy_requests, toy_run
@@ -98,6 +99,60 @@ def test_an_existing_folder_is_not_overwritten_unless_asked(tmp_path):
     assert (folder / "summary.json").read_bytes() == before
     save(toy_run([]), folder, plots=False, overwrite=True)
     assert load(folder).requests["request_id"].size == 0
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_run_that_came_there_meanwhile_is_not_overwritten_unless_asked(tmp_path):
+    """Of two runs at the same time to the same place, the slower one leaves the quicker one's."""
+    for overwrite in (False, True):
+        place = tmp_path / f"run{overwrite}"
+        with contextlib.suppress(ResultError), staged_folder(place, overwrite) as stage:
+            (stage / "summary.json").write_text("of the slower run")
+            place.mkdir()
+            (place / "summary.json").write_text("of the quicker run")
+            (place / "config.yaml").write_text("")
+        whose = "slower" if overwrite else "quicker"
+        assert (place / "summary.json").read_text() == f"of the {whose} run"
+    assert names(tmp_path) == ["runFalse", "runTrue"]
+
+
+def test_a_place_that_another_process_writes_is_named_before_the_run(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        (tmp_path / f".run.{other.pid}.tmp").mkdir()
+        assert being_written(tmp_path / "run") == [other.pid]
+        with pytest.raises(ResultError, match=f"process {other.pid} is writing it now"):
+            check_target(tmp_path / "run")
+        check_target(tmp_path / "run", overwrite=True)
+        other.communicate(b"\n")
+    check_target(tmp_path / "run")
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    save(hand_run(), tmp_path / "link", plots=False)
+    save(hand_run(), tmp_path / "link", plots=False, overwrite=True)
+    assert names(tmp_path) == ["link", "real"]
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path / "real") == FILES
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "run" / "below").mkdir(parents=True)
+    for here, target in (("run/below", "."), ("run/below", tmp_path / "run" / "below")):
+        monkeypatch.chdir(tmp_path / here)
+        with pytest.raises(ResultError, match="the folder you are in"):
+            save(hand_run(), target, plots=False)
+
+
+def test_a_replaced_folder_that_a_killed_run_left_is_removed_once_another_is_there(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    old = tmp_path / f".run.{gone.pid}.old"
+    old.mkdir()
+    save(hand_run(), tmp_path / "run", plots=False)
+    assert old.exists()  # the kill may have come before another took its place
+    save(hand_run(), tmp_path / "run", plots=False, overwrite=True)
     assert names(tmp_path) == ["run"]
 
 
@@ -215,9 +270,10 @@ def test_rows_that_contradict_each_other_fail_their_check(tmp_path):
     rows = read_rows(folder / "steps.parquet")
     write_rows(folder / "steps.parquet", rows | {"replica": rows["replica"] + 7})
     assert not all(outcome.ok for outcome in check_dir(folder))
-    none = {name: column[:0] for name, column in read_rows(folder / "requests.parquet").items()}
-    write_rows(folder / "requests.parquet", none)
-    assert not all(outcome.ok for outcome in check_dir(folder))
+    for name in ("steps.parquet", "requests.parquet"):
+        none = {name: column[:0] for name, column in read_rows(folder / name).items()}
+        write_rows(folder / name, none)
+        assert not all(outcome.ok for outcome in check_dir(folder))
 
 
 @pytest.mark.parametrize(
