@@ -1,6 +1,6 @@
 """How fast a simulation is, as ratios within one run: these hold on other and on noisy machines.
 
-    .venv/bin/python -m pytest tests/benchmarks/bench_speed.py --benchmark-enable
+    .venv/bin/pytest tests/benchmarks/bench_speed.py --benchmark-enable
 
 One command prints two tables: pytest-benchmark's own, of seconds, and below it the figures that
 follow from them. Not collected by default; needs the compiled core for those cases that name it.
