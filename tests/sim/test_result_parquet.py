@@ -67,3 +67,12 @@ def test_a_table_without_rows_keeps_its_columns(tmp_path):
 def test_columns_of_unequal_length_are_refused(tmp_path):
     with pytest.raises(ResultError, match="unequal lengths"):
         write_rows(tmp_path / "rows.parquet", {"a": np.arange(2), "b": np.arange(3)})
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path):
+    write_rows(tmp_path / "t.parquet", {"a": np.arange(3), "b": np.arange(3.0), "c": np.arange(3)})
+    (piece,) = iterate_rows(tmp_path / "t.parquet", ["c", "a"])
+    assert list(piece) == ["c", "a"]
+    write_rows(tmp_path / "e.parquet", {"a": np.arange(0), "b": np.arange(0.0)})
+    (piece,) = iterate_rows(tmp_path / "e.parquet", ["b"])
+    assert list(piece) == ["b"]
