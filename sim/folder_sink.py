@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from sim.metrics import latency_columns
 from sim.parquet import RowWriter
-from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.records import GAP_COLUMNS, RARE_STEP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
 from sim.rows import StoredRows, num_rows
 from sim.run_result import Columns
 from sim.time_split import SPLIT_COLUMNS
@@ -18,7 +19,18 @@ from sim.time_split import SPLIT_COLUMNS
 REQUESTS, STEPS, GAPS = "requests.parquet", "steps.parquet", "gaps.parquet"
 
 
-_KEPT_ROWS = 1 << 21  # of a table; more are read from its file when they are needed
+_KEPT_ROWS = 1 << 20  # of a table; more are read from its file when they are needed
+_KEPT_STEPS = 1 << 22  # of these columns, which the metrics read
+_KEPT_STEP_COLUMNS = (
+    "replica",
+    "start_s",
+    "end_s",
+    "num_tokens",
+    "num_requests",
+    "kv_blocks_used",
+    "num_emitted",
+    "num_gaps",
+)
 
 
 class FolderSink:
@@ -32,9 +44,14 @@ class FolderSink:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writers = {name: RowWriter(folder / name) for name in (REQUESTS, STEPS, GAPS)}
+        self._writers = {
+            REQUESTS: RowWriter(folder / REQUESTS),
+            STEPS: RowWriter(folder / STEPS, rare=RARE_STEP_COLUMNS),
+            GAPS: RowWriter(folder / GAPS),
+        }
         self._num_rows = dict.fromkeys(self._writers, 0)
         self._kept: dict[str, list[Columns]] = {name: [] for name in self._writers}
+        self._kept_steps: list[Columns] = []
         self._has_split = False
 
     def add_requests(self, rows: Columns) -> None:
@@ -45,6 +62,10 @@ class FolderSink:
     def add_steps(self, rows: Columns) -> None:
         """Take the next steps."""
         self._add(STEPS, rows)
+        if self._num_rows[STEPS] <= _KEPT_STEPS:
+            self._kept_steps.append({name: rows[name] for name in _KEPT_STEP_COLUMNS})
+        else:
+            self._kept_steps = []
 
     def add_gaps(self, rows: Columns) -> None:
         """Take the next gaps."""
@@ -88,6 +109,13 @@ class FolderSink:
 
     def _table(self, name: str, kinds: dict[str, Any]) -> Columns:
         num_rows = self._num_rows[name]
-        if num_rows > _KEPT_ROWS:
-            return StoredRows(self._folder / name, kinds, num_rows)
-        return {each: np.concatenate([rows[each] for rows in self._kept[name]]) for each in kinds}
+        if num_rows <= _KEPT_ROWS:
+            return _joined(self._kept[name], kinds)
+        kept = _joined(self._kept_steps, _KEPT_STEP_COLUMNS) if name == STEPS else {}
+        return StoredRows(self._folder / name, kinds, num_rows, kept)
+
+
+def _joined(chunks: list[Columns], names: Iterable[str]) -> Columns:
+    if not chunks:
+        return {}
+    return {name: np.concatenate([rows[name] for rows in chunks]) for name in names}

@@ -1,8 +1,9 @@
 """Tables of columns to and from Parquet, in row groups, the same rows giving the same bytes."""
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,12 +22,15 @@ class RowWriter:
     """Appends chunks of columns to a Parquet file; full row groups go to disk as they fill.
 
     Chunks may be of any length: where one ends leaves no trace in the file. The first chunk, which
-    may have no rows, sets the names and types. Use as a context manager; without a chunk there is
-    no file.
+    may have no rows, sets the names and types. `rare`: columns that are 0 nearly everywhere, which
+    are smaller and quicker as they are. Use as a context manager; without a chunk there is no file.
     """
 
-    def __init__(self, path: Path, row_group_rows: int = ROW_GROUP_ROWS):
+    def __init__(
+        self, path: Path, row_group_rows: int = ROW_GROUP_ROWS, rare: Collection[str] = ()
+    ):
         self._path = path
+        self._rare = rare
         self._row_group_rows = row_group_rows
         self._writer: Any = None
         self._pending: list[Columns] = []
@@ -53,7 +57,7 @@ class RowWriter:
         self._is_ended = True
         try:
             if self._num_pending:
-                self._write_group(_join(self._pending))
+                self._write_group(self._num_pending)
             self._writer.close()
         except BaseException:
             self._let_go()
@@ -88,40 +92,62 @@ class RowWriter:
     def _open(self, chunk: Columns) -> None:
         import pyarrow.parquet as pq  # noqa: PLC0415 -- slow to import, needed only here
 
-        schema = _table({name: column[:0] for name, column in chunk.items()}).schema
-        texts = [name for name, column in chunk.items() if column.dtype.kind in "UO"]
+        schema = _table([{name: column[:0] for name, column in chunk.items()}]).schema
+        kinds = {name: column.dtype.kind for name, column in chunk.items()}
         # Counts and times hardly repeat, so a dictionary of them costs time and space: a fourth of
         # the time and half of the space without one.
         self._writer = pq.ParquetWriter(
             self._path,
             schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=texts,
-            # Least and most of each row group, for readers that look for a time.
-            write_statistics=[n for n, column in chunk.items() if column.dtype.kind == "f"],
+            compression="lz4",
+            use_dictionary=[name for name, kind in kinds.items() if kind in "UO"],
             column_encoding={
-                name: _ENCODINGS[column.dtype.kind]
-                for name, column in chunk.items()
-                if column.dtype.kind in _ENCODINGS
+                name: "PLAIN" if name in self._rare else _ENCODINGS[kind]
+                for name, kind in kinds.items()
+                if kind in _ENCODINGS
             },
+            # Least and most of each row group, for readers that look for a time.
+            write_statistics=[name for name, kind in kinds.items() if kind == "f"],
+            **_one_page_a_column(pq, self._row_group_rows),
         )
 
     def _write_full_groups(self) -> None:
-        rows = _join(self._pending)
-        done = self._num_pending - self._num_pending % self._row_group_rows
-        for start in range(0, done, self._row_group_rows):
-            self._write_group(_slice(rows, start, start + self._row_group_rows))
-        self._pending = [_slice(rows, done, self._num_pending)]
-        self._num_pending -= done
+        while self._num_pending >= self._row_group_rows:
+            self._write_group(self._row_group_rows)
 
-    def _write_group(self, rows: Columns) -> None:
-        self._writer.write_table(_table(rows), row_group_size=self._row_group_rows)
+    def _write_group(self, num_rows: int) -> None:
+        """Write the next rows. They stay in the pieces in which they came."""
+        pieces: list[Columns] = []
+        self._num_pending -= num_rows
+        while num_rows:
+            chunk = self._pending[0]
+            length = len(next(iter(chunk.values())))
+            if length <= num_rows:
+                self._pending.pop(0)
+            else:
+                self._pending[0] = _slice(chunk, num_rows, length)
+                length = num_rows
+            pieces.append(_slice(chunk, 0, length))
+            num_rows -= length
+        self._writer.write_table(_table(pieces), row_group_size=self._row_group_rows)
 
 
-def write_rows(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a whole table; text columns may be of dtype str or object."""
-    with RowWriter(path) as writer:
+def _one_page_a_column(pq: Any, row_group_rows: int) -> dict[str, int]:
+    """Options with which each column of a row group is one page: it is quicker both ways.
+
+    And the pieces in which rows came leave no trace then.
+    """
+    options = {"data_page_size": 1 << 30, "write_batch_size": row_group_rows}
+    if "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters:
+        options["max_rows_per_page"] = row_group_rows  # newer versions have such a limit
+    return options
+
+
+def write_rows(
+    path: Path, columns: Mapping[str, npt.NDArray[Any]], rare: Collection[str] = ()
+) -> None:
+    """Write a whole table; text columns may be of dtype str or object. `rare`: see `RowWriter`."""
+    with RowWriter(path, rare=rare) as writer:
         writer.append(columns)
 
 
@@ -202,16 +228,17 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _table(columns: Columns) -> Any:
+def _table(pieces: Sequence[Columns]) -> Any:
     import pyarrow as pa  # noqa: PLC0415 -- slow to import, needed only here
 
-    arrays = [_array(pa, column) for column in columns.values()]
+    names = list(pieces[0])
+    columns = [pa.chunked_array([_array(pa, piece[name]) for piece in pieces]) for name in names]
     # No nulls: to tell each value from one would cost a fourth of the writing.
     fields = [
-        pa.field(name, array.type, nullable=False)
-        for name, array in zip(columns, arrays, strict=True)
+        pa.field(name, column.type, nullable=False)
+        for name, column in zip(names, columns, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _array(pa: Any, column: npt.NDArray[Any]) -> Any:

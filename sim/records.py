@@ -70,6 +70,18 @@ STEP_COLUMNS: dict[str, Any] = {
     "num_cached_tokens": np.int64,  # prefix hits taken at admissions of this step
 }
 
+RARE_STEP_COLUMNS = frozenset(
+    {
+        "num_prefill_tokens",
+        "num_waiting",
+        "num_first_tokens",
+        "num_preempted",
+        "num_finished",
+        "num_cached_tokens",
+    }
+)
+"""Step columns that are 0 nearly everywhere."""
+
 GAP_COLUMNS: dict[str, Any] = {
     "replica": np.int32,
     "step": np.int64,

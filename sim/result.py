@@ -23,7 +23,13 @@ from sim.errors import ResultError
 from sim.folder_sink import GAPS, REQUESTS, STEPS
 from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
 from sim.parquet import count_rows, iterate_rows, read_rows, write_rows
-from sim.records import DRAFT_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.records import (
+    DRAFT_COLUMNS,
+    GAP_COLUMNS,
+    RARE_STEP_COLUMNS,
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+)
 from sim.rows import StoredRows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
 from sim.staged_folder import CONFIG, SUMMARY, being_written, check_target, staged_folder
@@ -60,7 +66,7 @@ def save(
     target = Path(folder)
     with staged_folder(target, overwrite) as stage:
         write_rows(stage / REQUESTS, {**result.requests, **latency_columns(result.requests)})
-        write_rows(stage / STEPS, result.steps)
+        write_rows(stage / STEPS, result.steps, rare=RARE_STEP_COLUMNS)
         write_rows(stage / GAPS, result.gaps)
         write_about(result, stage, plots=plots)
     return target

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,21 @@ from traces.files import Head, InputFile
 from traces.formats.base import Chunk, Part
 from traces.rows import batches
 
-_Row = tuple[int, int, list[str]]
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Some rows of a file, the number of the first, and the line of each."""
+
+    first_row: int
+    lines: list[int]
+    rows: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> _Batch:
+        first, _, _ = part.indices(len(self))
+        return _Batch(self.first_row + first, self.lines[part], self.rows[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +69,17 @@ def read_csv(
     Raises:
         TraceError: names that `names` refuses, no rows, or a bad row where those are errors.
     """
-    numbered = _numbered_rows(file)
+    reader = csv.reader(file.lines(), strict=True)
+    numbered = _numbered_rows(file.path, reader)
     line, header = next(numbered)
     names.check(file.path, f"line {line}", "column", header)
 
-    def parse(batch: Sequence[_Row]) -> Chunk:
+    def parse(batch: _Batch) -> Chunk:
         _check_widths(file.path, header, batch)
         return typed(_chunk(file.path, header, batch))
 
     found_rows = False
-    rows = ((row, *each) for row, each in enumerate(numbered, start=part.first_row))
-    for batch in batches(rows):
+    for batch in _batches(numbered, part.first_row):
         found_rows = True
         yield from part.bad_rows.parsed(batch, parse)
     if not found_rows:
@@ -72,19 +87,27 @@ def read_csv(
         raise bad_place(file.path, f"line {line}", what)
 
 
-def _numbered_rows(file: InputFile) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(file.lines(), strict=True)
+def _numbered_rows(path: str, reader: Any) -> Iterator[tuple[int, list[str]]]:
     try:
         for row in reader:
             if row:
                 yield reader.line_num, row
     except csv.Error as error:
         what = f"this is no CSV row ({error}); quotes must be closed and cells short"
-        raise bad_place(file.path, f"line {reader.line_num}", what) from None
+        raise bad_place(path, f"line {reader.line_num}", what) from None
 
 
-def _check_widths(path: str, header: list[str], batch: Sequence[_Row]) -> None:
-    for _, line, row in batch:
+def _batches(numbered: Iterator[tuple[int, list[str]]], first_row: int) -> Iterator[_Batch]:
+    for some in batches(numbered):
+        lines, rows = zip(*some, strict=True)
+        yield _Batch(first_row, list(lines), list(rows))
+        first_row += len(rows)
+
+
+def _check_widths(path: str, header: list[str], batch: _Batch) -> None:
+    if set(map(len, batch.rows)) == {len(header)}:
+        return
+    for line, row in zip(batch.lines, batch.rows, strict=True):
         if len(row) == len(header):
             continue
         what = f"the row has {len(row)} cells, but the header has {len(header)}"
@@ -95,14 +118,13 @@ def _check_widths(path: str, header: list[str], batch: Sequence[_Row]) -> None:
         raise bad_row(path, f"line {line}", what, "wrong number of cells")
 
 
-def _chunk(path: str, header: list[str], batch: Sequence[_Row]) -> CsvChunk:
-    lines = [line for _, line, _ in batch]
-    columns = zip(*(row for _, _, row in batch), strict=True)
+def _chunk(path: str, header: list[str], batch: _Batch) -> CsvChunk:
+    columns = zip(*batch.rows, strict=True)
     return CsvChunk(
-        np.array([row for row, _, _ in batch], dtype=np.int64),
-        lines,
+        np.arange(batch.first_row, batch.first_row + len(batch)),
+        batch.lines,
         {
-            name: CellColumn(path, name, lines, cells)
+            name: CellColumn(path, name, batch.lines, cells)
             for name, cells in zip(header, columns, strict=True)
         },
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 65_536
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_BLOCK_BYTES = 1 << 18
 _BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _UNREADABLE = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
@@ -98,12 +99,31 @@ class InputFile:
             TraceError: bytes that are no text in UTF-8, or a line too long to be one.
         """
         check_is_text(self.head)
-        readline = self.stream.readline
         number = 0
-        with self._damage_refused():
-            while line := readline(MAX_LINE_BYTES):
+        for block in self._whole_lines():
+            data = block.removeprefix(_BOM) if number == 0 else block
+            if len(data) < MAX_LINE_BYTES and (text := _text_or_none(data)) is not None:
+                some = list(io.StringIO(text, newline="\n"))
+                yield from some
+                number += len(some)
+                continue
+            for line in io.BytesIO(data):  # something is wrong: find the line
                 number += 1
-                yield self._decoded(line.removeprefix(_BOM) if number == 1 else line, number)
+                yield self._decoded(line, number)
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The bytes in blocks that end where a line ends."""
+        rest = b""
+        with self._damage_refused():
+            while data := self.stream.read(max(_BLOCK_BYTES, len(rest))):
+                end = data.rfind(b"\n") + 1
+                if not end and len(rest) + len(data) < MAX_LINE_BYTES:
+                    rest += data
+                    continue
+                yield rest + data[: end or None]
+                rest = data[end:] if end else b""
+            if rest:
+                yield rest
 
     def document(self) -> str:
         """All of the file as one text, for formats that are one JSON document.
@@ -169,6 +189,13 @@ class _HashingReader(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def _text_or_none(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _opened(path: str) -> IO[bytes]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from traces.errors import RowError
 
@@ -15,6 +15,17 @@ ROWS_PER_CHUNK = 65_536
 OnBadRow = Literal["error", "skip"]
 
 Row = TypeVar("Row")
+
+
+class Some(Protocol):
+    """Rows that can be counted and cut."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self: Rows, part: slice, /) -> Rows: ...
+
+
+Rows = TypeVar("Rows", bound=Some)
 Parsed = TypeVar("Parsed")
 
 
@@ -26,9 +37,7 @@ class BadRows:
     num_by_reason: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
 
-    def parsed(
-        self, rows: Sequence[Row], parse: Callable[[Sequence[Row]], Parsed]
-    ) -> Iterator[Parsed]:
+    def parsed(self, rows: Rows, parse: Callable[[Rows], Parsed]) -> Iterator[Parsed]:
         """`parse` of the good rows, in order: of all at once where none is bad.
 
         Raises:

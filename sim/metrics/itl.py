@@ -62,7 +62,7 @@ class GapPool:
     def parts(self) -> Iterator[tuple[FloatArray, IntArray]]:
         """Gaps and how often each occurs, those that occur at all."""
         last_end_s: dict[int, float] = {}
-        for piece in pieces(self.steps, ("replica", "step", "end_s", "num_gaps")):
+        for piece in pieces(self.steps, ("replica", "end_s", "num_gaps")):
             before_s = _end_before_s(piece, last_end_s)
             regular = np.asarray(piece["num_gaps"], dtype=np.int64)
             for theirs in self.others:

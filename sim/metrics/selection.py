@@ -41,39 +41,67 @@ class _Search:
     num_rows: int
 
 
-def values_at(walk: Walk, ranks: Sequence[int]) -> dict[int, float]:
+class Survey:
+    """A first look at a sample, taken while something else walks over it: its leading bits."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self._few: list[Part] = []
+        self.histogram: _Histogram | None = None  # None: so few elements that sorting is quicker
+
+    def add(self, values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> None:
+        """Take in a part."""
+        self.num_rows += len(values)
+        if self.histogram is None and self.num_rows > _TINY:
+            self.histogram = _Histogram()
+            for part in self._few:
+                self._count(self.histogram, *part)
+            self._few = []
+        if self.histogram is None:
+            self._few.append((values, counts))
+        else:
+            self._count(self.histogram, values, counts)
+
+    @staticmethod
+    def _count(histogram: _Histogram, values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> None:
+        histogram.add(ordered_bits(values) >> np.uint64(_DIGITS[0]), counts)
+
+
+def survey_of(walk: Walk) -> Survey:
+    """The first look, as a walk of its own."""
+    survey = Survey()
+    for part in walk():
+        survey.add(*part)
+    return survey
+
+
+def values_at(walk: Walk, ranks: Sequence[int], survey: Survey) -> dict[int, float]:
     """The element at each rank (from 0) of the sample in ascending order.
 
-    Raises IndexError for a rank that the sample has not.
+    `survey` has seen the whole sample. Raises IndexError for a rank that the sample has not.
     """
     found: dict[int, float] = {}
     whole = _Search(0, _ALL, sorted(set(ranks)), 0, 0)
-    if _is_tiny(walk):
+    if survey.histogram is None:
         return _gathered(walk, [whole])
-    searches = [whole]
-    for shift in _DIGITS:
-        searches = _narrowed(walk, searches, shift)
-        small = [each for each in searches if each.num_rows <= _FEW]
-        if sum(each.num_rows for each in small) > 2 * _FEW:
-            small = []  # together too many: look closer first
+    searches = _split(whole, survey.histogram, _DIGITS[0])
+    for shift in _DIGITS[1:]:
+        small = _small(searches)
         found |= _gathered(walk, small)
         searches = [each for each in searches if each not in small]
         if not searches:
             return found
+        searches = _narrowed(walk, searches, shift)
     # Nothing is left to tell the elements of a search apart: they are equal.
     for each in searches:
         found |= dict.fromkeys(each.ranks, _as_float(each.prefix))
     return found
 
 
-def _is_tiny(walk: Walk) -> bool:
-    """Whether sorting all is quicker than one histogram."""
-    num_rows = 0
-    for values, _ in walk():
-        num_rows += len(values)
-        if num_rows > _TINY:
-            return False
-    return True
+def _small(searches: Sequence[_Search]) -> list[_Search]:
+    """Those whose elements may be gathered; none where they are too many together."""
+    small = [each for each in searches if each.num_rows <= _FEW]
+    return small if sum(each.num_rows for each in small) <= 2 * _FEW else []
 
 
 def ordered_bits(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:

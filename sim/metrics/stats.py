@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.metrics.selection import Part, Walk, values_at
+from sim.metrics.selection import Part, Survey, Walk, survey_of, values_at
 
 FloatArray = npt.NDArray[np.float64]
 Stats = dict[str, float | int | None]
@@ -47,6 +47,7 @@ def stats_of(values: npt.NDArray[Any], counts: npt.NDArray[Any] | None = None) -
 def stats_of_parts(walk: Walk) -> Stats:
     """As `stats_of` with counts, of a sample that comes in parts, a few walks over them."""
     total, total_sum, peak = 0, 0.0, -np.inf
+    survey = Survey()
     for values, counts in walk():
         present = counts > 0
         if present.any():
@@ -54,9 +55,10 @@ def stats_of_parts(walk: Walk) -> Stats:
             # Not np.dot: BLAS may sum in another order on another machine or thread count.
             total_sum += float((values * counts).sum())
             peak = max(peak, float(values[present].max()))
+            survey.add(values, counts)
     if not total:
         return _empty()
-    percentiles = _percentiles(walk, total, PERCENTILES)
+    percentiles = _percentiles(walk, total, PERCENTILES, survey)
     return _record(total, total_sum / total, percentiles.tolist(), peak)
 
 
@@ -68,11 +70,13 @@ def _as_part(values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Part:
     )
 
 
-def _percentiles(walk: Walk, total: int, percents: Sequence[float]) -> FloatArray:
+def _percentiles(
+    walk: Walk, total: int, percents: Sequence[float], survey: Survey | None = None
+) -> FloatArray:
     if not total:
         return np.full(len(percents), np.nan)
     virtual, below, above = _ranks(total, percents)
-    found = values_at(walk, [*below.tolist(), *above.tolist()])
+    found = values_at(walk, [*below.tolist(), *above.tolist()], survey or survey_of(walk))
     low, high = (np.array([found[rank] for rank in ranks.tolist()]) for ranks in (below, above))
     return _interpolate(low, high, virtual - below)
 
