@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.metrics import latency_columns
 from sim.parquet import RowWriter
-from sim.records import GAP_COLUMNS, RARE_STEP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS
+from sim.records import GAP_COLUMNS, REQUEST_COLUMNS, STEP_COLUMNS, VARIED_STEP_COLUMNS
 from sim.rows import StoredRows, num_rows
 from sim.run_result import Columns
 from sim.time_split import SPLIT_COLUMNS
@@ -46,7 +46,7 @@ class FolderSink:
         self._folder = folder
         self._writers = {
             REQUESTS: RowWriter(folder / REQUESTS),
-            STEPS: RowWriter(folder / STEPS, rare=RARE_STEP_COLUMNS),
+            STEPS: RowWriter(folder / STEPS, varied=VARIED_STEP_COLUMNS),
             GAPS: RowWriter(folder / GAPS),
         }
         self._num_rows = dict.fromkeys(self._writers, 0)

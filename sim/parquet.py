@@ -22,15 +22,19 @@ class RowWriter:
     """Appends chunks of columns to a Parquet file; full row groups go to disk as they fill.
 
     Chunks may be of any length: where one ends leaves no trace in the file. The first chunk, which
-    may have no rows, sets the names and types. `rare`: columns that are 0 nearly everywhere, which
-    are smaller and quicker as they are. Use as a context manager; without a chunk there is no file.
+    may have no rows, sets the names and types. `varied` (None: all) are the counts that change
+    from row to row: those are kept as differences, the others, whose values come in runs, plain.
+    Use as a context manager; without a chunk there is no file.
     """
 
     def __init__(
-        self, path: Path, row_group_rows: int = ROW_GROUP_ROWS, rare: Collection[str] = ()
+        self,
+        path: Path,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        varied: Collection[str] | None = None,
     ):
         self._path = path
-        self._rare = rare
+        self._varied = varied
         self._row_group_rows = row_group_rows
         self._writer: Any = None
         self._pending: list[Columns] = []
@@ -102,7 +106,7 @@ class RowWriter:
             compression="lz4",
             use_dictionary=[name for name, kind in kinds.items() if kind in "UO"],
             column_encoding={
-                name: "PLAIN" if name in self._rare else _ENCODINGS[kind]
+                name: self._encoding(name, kind)
                 for name, kind in kinds.items()
                 if kind in _ENCODINGS
             },
@@ -110,6 +114,10 @@ class RowWriter:
             write_statistics=[name for name, kind in kinds.items() if kind == "f"],
             **_one_page_a_column(pq, self._row_group_rows),
         )
+
+    def _encoding(self, name: str, kind: str) -> str:
+        is_plain = kind == "i" and self._varied is not None and name not in self._varied
+        return "PLAIN" if is_plain else _ENCODINGS[kind]
 
     def _write_full_groups(self) -> None:
         while self._num_pending >= self._row_group_rows:
@@ -144,10 +152,13 @@ def _one_page_a_column(pq: Any, row_group_rows: int) -> dict[str, int]:
 
 
 def write_rows(
-    path: Path, columns: Mapping[str, npt.NDArray[Any]], rare: Collection[str] = ()
+    path: Path, columns: Mapping[str, npt.NDArray[Any]], varied: Collection[str] | None = None
 ) -> None:
-    """Write a whole table; text columns may be of dtype str or object. `rare`: see `RowWriter`."""
-    with RowWriter(path, rare=rare) as writer:
+    """Write a whole table; text columns may be of dtype str or object.
+
+    `varied`: see `RowWriter`.
+    """
+    with RowWriter(path, varied=varied) as writer:
         writer.append(columns)
 
 

@@ -70,17 +70,8 @@ STEP_COLUMNS: dict[str, Any] = {
     "num_cached_tokens": np.int64,  # prefix hits taken at admissions of this step
 }
 
-RARE_STEP_COLUMNS = frozenset(
-    {
-        "num_prefill_tokens",
-        "num_waiting",
-        "num_first_tokens",
-        "num_preempted",
-        "num_finished",
-        "num_cached_tokens",
-    }
-)
-"""Step columns that are 0 nearly everywhere."""
+VARIED_STEP_COLUMNS = frozenset({"step", "decode_context_tokens", "kv_blocks_used"})
+"""Counts that differ from one step to the next; the others mostly stay as they were."""
 
 GAP_COLUMNS: dict[str, Any] = {
     "replica": np.int32,

@@ -26,9 +26,9 @@ from sim.parquet import count_rows, iterate_rows, read_rows, write_rows
 from sim.records import (
     DRAFT_COLUMNS,
     GAP_COLUMNS,
-    RARE_STEP_COLUMNS,
     REQUEST_COLUMNS,
     STEP_COLUMNS,
+    VARIED_STEP_COLUMNS,
 )
 from sim.rows import StoredRows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
@@ -66,7 +66,7 @@ def save(
     target = Path(folder)
     with staged_folder(target, overwrite) as stage:
         write_rows(stage / REQUESTS, {**result.requests, **latency_columns(result.requests)})
-        write_rows(stage / STEPS, result.steps, rare=RARE_STEP_COLUMNS)
+        write_rows(stage / STEPS, result.steps, varied=VARIED_STEP_COLUMNS)
         write_rows(stage / GAPS, result.gaps)
         write_about(result, stage, plots=plots)
     return target

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sim.metrics.by_replica import ByReplica
 from sim.metrics.latency import is_finished
 from sim.metrics.stats import Stats, stats_of_parts
 from sim.metrics.stretches import Stretches, stretches_of
@@ -133,11 +134,10 @@ def _end_before_s(steps: Columns, last_end_s: dict[int, float]) -> FloatArray:
 
     `last_end_s` holds the last end of each replica so far, and is brought forward.
     """
-    replica, end_s = np.asarray(steps["replica"]), np.asarray(steps["end_s"], dtype=np.float64)
-    before_s = np.empty(len(end_s))
-    for index in np.flatnonzero(np.bincount(replica)).tolist():
-        rows = np.flatnonzero(replica == index)
-        before_s[rows[1:]] = end_s[rows[:-1]]
-        before_s[rows[0]] = last_end_s.get(index, np.nan)
-        last_end_s[index] = float(end_s[rows[-1]])
-    return before_s
+    end_s = np.asarray(steps["end_s"], dtype=np.float64)
+    if not len(end_s):
+        return np.empty(0)
+    replicas = ByReplica(np.asarray(steps["replica"]))
+    before_s = np.array([last_end_s.get(index, np.nan) for index in replicas.ids.tolist()])
+    last_end_s |= zip(replicas.ids.tolist(), replicas.last(end_s).tolist(), strict=True)
+    return replicas.shifted(end_s, before_s)

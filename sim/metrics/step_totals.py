@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim.metrics.by_replica import ByReplica
 from sim.rows import pieces
 from sim.run_result import Columns
 
@@ -50,24 +51,19 @@ class StepTotals:
 
     def add(self, steps: Columns) -> None:
         """Take in some more rows; there must be one."""
-        replica = np.asarray(steps["replica"])
         length_s = np.asarray(steps["end_s"] - steps["start_s"], dtype=np.float64)
-        self.num_steps += np.bincount(replica, minlength=self.num_replicas)
-        self.num_tokens += self._sums(replica, steps["num_tokens"]).astype(np.int64)
-        self.num_emitted += self._sums(replica, steps["num_emitted"]).astype(np.int64)
-        self.num_requests += self._sums(replica, steps["num_requests"]).astype(np.int64)
-        self.busy_s += self._sums(replica, length_s)
-        self.held_block_s += self._sums(replica, steps["kv_blocks_used"] * length_s)
-        for index in np.flatnonzero(np.bincount(replica, minlength=self.num_replicas)):
-            most = steps["kv_blocks_used"][replica == index].max()
-            self.max_blocks[index] = max(self.max_blocks[index], most)
+        replicas = ByReplica(np.asarray(steps["replica"]))
+        ids = replicas.ids
+        self.num_steps[ids] += replicas.counts(len(length_s))
+        self.num_tokens[ids] += replicas.sums(steps["num_tokens"])
+        self.num_emitted[ids] += replicas.sums(steps["num_emitted"])
+        self.num_requests[ids] += replicas.sums(steps["num_requests"])
+        self.busy_s[ids] += replicas.sums(length_s)
+        self.held_block_s[ids] += replicas.sums(steps["kv_blocks_used"] * length_s)
+        most_blocks = replicas.most(steps["kv_blocks_used"])
+        self.max_blocks[ids] = np.maximum(self.max_blocks[ids], most_blocks)
         self.max_length_s = _larger(self.max_length_s, length_s)
         self.last_end_s = _larger(self.last_end_s, steps["end_s"])
-
-    def _sums(self, replica: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> FloatArray:
-        """Exact for whole numbers: sums of one piece are far below 2^53."""
-        sums = np.bincount(replica, weights=amounts, minlength=self.num_replicas)
-        return np.asarray(sums, dtype=np.float64)
 
 
 def step_totals(steps: Columns, num_replicas: int) -> StepTotals:
