@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from traces.arrays import IntArray
 from traces.cells import CellColumn
 from traces.columns import ColumnNames
+from traces.csv_batches import Batch, header_and_batches
 from traces.errors import bad_place, bad_row, shown
 from traces.files import Head, InputFile
 from traces.formats.base import Chunk, Part
-from traces.rows import batches
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Some rows of a file, the number of the first, and the line of each."""
-
-    first_row: int
-    lines: list[int]
-    rows: list[list[str]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, part: slice) -> _Batch:
-        first, _, _ = part.indices(len(self))
-        return _Batch(self.first_row + first, self.lines[part], self.rows[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +21,7 @@ class CsvChunk:
     """Rows of a CSV file by column name."""
 
     rows: IntArray
-    lines: list[int]
+    lines: Sequence[int]
     columns: dict[str, CellColumn]
 
     @property
@@ -69,17 +51,15 @@ def read_csv(
     Raises:
         TraceError: names that `names` refuses, no rows, or a bad row where those are errors.
     """
-    reader = csv.reader(file.lines(), strict=True)
-    numbered = _numbered_rows(file.path, reader)
-    line, header = next(numbered)
+    line, header, batches = header_and_batches(file.path, file.lines(), part.first_row)
     names.check(file.path, f"line {line}", "column", header)
 
-    def parse(batch: _Batch) -> Chunk:
+    def parse(batch: Batch) -> Chunk:
         _check_widths(file.path, header, batch)
         return typed(_chunk(file.path, header, batch))
 
     found_rows = False
-    for batch in _batches(numbered, part.first_row):
+    for batch in batches:
         found_rows = True
         yield from part.bad_rows.parsed(batch, parse)
     if not found_rows:
@@ -87,44 +67,26 @@ def read_csv(
         raise bad_place(file.path, f"line {line}", what)
 
 
-def _numbered_rows(path: str, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    try:
-        for row in reader:
-            if row:
-                yield reader.line_num, row
-    except csv.Error as error:
-        what = f"this is no CSV row ({error}); quotes must be closed and cells short"
-        raise bad_place(path, f"line {reader.line_num}", what) from None
-
-
-def _batches(numbered: Iterator[tuple[int, list[str]]], first_row: int) -> Iterator[_Batch]:
-    for some in batches(numbered):
-        lines, rows = zip(*some, strict=True)
-        yield _Batch(first_row, list(lines), list(rows))
-        first_row += len(rows)
-
-
-def _check_widths(path: str, header: list[str], batch: _Batch) -> None:
-    if set(map(len, batch.rows)) == {len(header)}:
+def _check_widths(path: str, header: list[str], batch: Batch) -> None:
+    widths = batch.widths()
+    index = next((i for i, width in enumerate(widths) if width != len(header)), None)
+    if index is None:
         return
-    for line, row in zip(batch.lines, batch.rows, strict=True):
-        if len(row) == len(header):
-            continue
-        what = f"the row has {len(row)} cells, but the header has {len(header)}"
-        if len(row) < len(header):
-            what = f"{header[len(row)]} is missing: {what}"
-        else:
-            what = f"{shown(row[len(header)])} belongs to no column: {what}"
-        raise bad_row(path, f"line {line}", what, "wrong number of cells")
+    row = batch.row(index)
+    what = f"the row has {len(row)} cells, but the header has {len(header)}"
+    if len(row) < len(header):
+        what = f"{header[len(row)]} is missing: {what}"
+    else:
+        what = f"{shown(row[len(header)])} belongs to no column: {what}"
+    raise bad_row(path, f"line {batch.lines[index]}", what, "wrong number of cells")
 
 
-def _chunk(path: str, header: list[str], batch: _Batch) -> CsvChunk:
-    columns = zip(*batch.rows, strict=True)
+def _chunk(path: str, header: list[str], batch: Batch) -> CsvChunk:
     return CsvChunk(
         np.arange(batch.first_row, batch.first_row + len(batch)),
         batch.lines,
         {
             name: CellColumn(path, name, batch.lines, cells)
-            for name, cells in zip(header, columns, strict=True)
+            for name, cells in zip(header, batch.columns(len(header)), strict=True)
         },
     )
