@@ -6,7 +6,7 @@ they are read; the snapshots are plain values with the same fields, for tests an
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class RequestView(Protocol):
@@ -62,9 +62,8 @@ class ReplicaView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSnapshot:
-    """A `RequestView` as a plain value."""
+class RequestSnapshot(NamedTuple):
+    """A `RequestView` as a plain value: a tuple, since one is made for every request."""
 
     request_id: int
     arrival_s: float

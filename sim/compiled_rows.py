@@ -61,7 +61,7 @@ def step_columns(replica: int, first_step: int, chunk: Chunk | None) -> _Built:
     """Steps of one replica from number `first_step` on."""
     columns = _columns(_STEPS, STEP_COLUMNS, chunk)
     num_steps = len(columns["end_s"])
-    columns["replica"] = np.full(num_steps, replica)
+    columns["replica"] = np.full(num_steps, replica, STEP_COLUMNS["replica"])
     columns["step"] = np.arange(first_step, first_step + num_steps)
     columns["num_prefill_tokens"] = columns["num_tokens"] - columns["num_decodes"]
     return _typed(columns, STEP_COLUMNS)
