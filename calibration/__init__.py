@@ -8,7 +8,7 @@ from calibration.cost_model import (
     HasCoverage,
 )
 from calibration.ensemble import ProfileUncertainty, profile_ensemble, profile_uncertainty
-from calibration.errors import CalibrationError, UnmeasuredError
+from calibration.errors import CalibrationError, InterruptedCalibrationError, UnmeasuredError
 from calibration.gpu_spec import GpuSpec, gpu_names, load_gpu
 from calibration.kv_capacity import KvCapacity, compute_num_gpu_blocks, kv_cache_bytes_per_token
 from calibration.load_model import load_model, model_names
@@ -31,6 +31,7 @@ __all__ = [
     "GpuSpec",
     "HasCompiledForm",
     "HasCoverage",
+    "InterruptedCalibrationError",
     "KvCapacity",
     "LinearCost",
     "ModelSpec",

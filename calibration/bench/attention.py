@@ -33,8 +33,10 @@ class PagedKVCache:
         self.block_size = block_size
         self.num_blocks = num_blocks
         layers = range(model.num_hidden_layers)
-        self.keys = [torch.zeros(sizes, dtype=dtype, device=device) for _ in layers]
-        self.values = [torch.zeros(sizes, dtype=dtype, device=device) for _ in layers]
+        # Written, not only promised by the system: it takes microseconds to make a page real, and
+        # the steps that write to it first would have them.
+        self.keys = [torch.empty(sizes, dtype=dtype, device=device).zero_() for _ in layers]
+        self.values = [torch.empty(sizes, dtype=dtype, device=device).zero_() for _ in layers]
 
     def fill(self, generator: torch.Generator) -> None:
         """Put random numbers everywhere, as if everything had been computed."""

@@ -26,7 +26,7 @@ from calibration.bench.step_batch import StepBatch, pack
 from calibration.bench.tables import describe_fit, held_out_steps, make_profile
 from calibration.bench.timing import make_timer
 from calibration.checks import require_seconds
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, InterruptedCalibrationError
 from calibration.model_spec import ModelSpec
 from calibration.profile_format import Profile, ProfileProvenance
 
@@ -281,11 +281,13 @@ def _check_filled(
     if not missing:
         return
     done = len(coarse) - len(missing)
-    why = "interrupted" if session.was_stopped else "the time was too short"
+    kept = f"the samples are in {store.file}: go on with --resume" if store.file else "start anew"
+    found = f"{done} of {len(coarse)} points of the coarse grid were measured"
+    if session.was_stopped:
+        raise InterruptedCalibrationError(f"interrupted: {found}, too few for a profile; {kept}")
     minutes = session.elapsed_s / 60 * (len(coarse) / max(done, 1)) * 2
     raise CalibrationError(
-        f"{why}: {done} of {len(coarse)} points of the coarse grid were measured; go on with"
-        f" --resume, or give at least {minutes:.1f} minutes"
+        f"the time was too short: {found}; give at least {minutes:.1f} minutes ({kept})"
     )
 
 

@@ -61,7 +61,7 @@ class Statistics:
 
 
 class SampleStore:
-    """All samples by point, in the order in which they were taken; appended to a file, if given.
+    """All samples by point, in the order in which they were taken; appended to `file`, if given.
 
     `header` says what is measured: a file of something else is refused.
     """
@@ -70,14 +70,14 @@ class SampleStore:
         self.header = {"format": FORMAT, **header}
         self.samples: dict[Point, list[Sample]] = {}
         self.order: list[tuple[Point, Sample]] = []
-        self._file = file
+        self.file = file
         self._known: dict[Point, Statistics] = {}
 
     def start(self) -> None:
         """Begin a new file."""
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps(self.header) + "\n", encoding="utf-8")
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(json.dumps(self.header) + "\n", encoding="utf-8")
 
     def resume(self) -> None:
         """Read the file and go on with it.
@@ -85,7 +85,7 @@ class SampleStore:
         Raises:
             CalibrationError: no such file, or it is of another device, model or setting.
         """
-        file = self._file
+        file = self.file
         if file is None or not file.is_file():
             raise CalibrationError(f"{file}: nothing to resume; start without --resume")
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -98,8 +98,8 @@ class SampleStore:
     def add(self, point: Point, sample: Sample) -> None:
         """Keep a sample."""
         self._keep(point, sample)
-        if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as out:
+        if self.file is not None:
+            with self.file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps([*point, *sample]) + "\n")
 
     def statistics(self, point: Point) -> Statistics | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sim.cli.interrupt import hear_sigterm_as_ctrl_c
 from sim.cli.measured_app import add_measured_commands
 from sim.cli.study_app import add_study_commands
 from sim.cli.trace_app import add_trace_commands
@@ -48,6 +49,7 @@ add_trace_commands(app)
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    hear_sigterm_as_ctrl_c()
     sys.exit(run_app(sys.argv[1:]))
 
 
@@ -70,11 +72,13 @@ def run_app(arguments: list[str]) -> int:
 
 def _known_failure(error: Exception) -> tuple[str, int] | None:
     """The line and the exit code for an error that is the user's to mend; None for a bug."""
-    from calibration import CalibrationError
+    from calibration import CalibrationError, InterruptedCalibrationError
     from policies import PolicyError
     from sim.errors import ResultError, SimulationError, StudyError
     from traces import TraceError
 
+    if isinstance(error, InterruptedCalibrationError):
+        return str(error), EXIT_INTERRUPTED
     if isinstance(error, (StudyError, ResultError, TraceError, CalibrationError, PolicyError)):
         return str(error), EXIT_BAD_INPUT
     if isinstance(error, SimulationError):

@@ -21,6 +21,7 @@ from sim.cli.bench_command import (
     small_cache,
     write_profile,
 )
+from sim.engine import HostOverhead
 from sim.errors import StudyError
 from sim.plots import house_style, save_figure
 from sim.plots.validation import cdf_pairs_figure, validation_figure
@@ -89,11 +90,7 @@ def validate_executor(command: ExecutorCommand) -> int:
     )
     scheduler = _scheduler(command)
     machine = bench.measure_host(scheduler, small_cache(scheduler, command.block_size))
-    host = machine.host
-    typer.echo(
-        f"host time of a step: {host.per_step_s * _US:.0f} us and {host.per_request_s * _US:.1f} us"
-        f" a request; clock: {command.clock}"
-    )
+    typer.echo(f"host time of a step: {_described(machine.host)}; clock: {command.clock}")
     loads = (
         bench.loads(machine, scheduler, command.num_requests)
         if command.trace is None
@@ -125,11 +122,14 @@ def _replay_in_turns(
     from sim.validate.executor_study import compare
 
     runs: list[list[ExecutedRun]] = [[] for _ in loads]
+    hosts = [machine.host]
     turns = command.repeats * len(loads)
+    scheduler = _scheduler(command)
     for turn in range(turns):
         own = turn % len(loads)
         runs[own].append(bench.run(loads[own]))
         measuring.go_on(_FIRST_SHARE + (1.0 - _FIRST_SHARE) * (turn + 1) / turns)
+        hosts.append(bench.host_overhead(scheduler, small_cache(scheduler, command.block_size)))
     profile = measuring.profile()
     measuring.report()
     if command.clock == "wall":
@@ -138,9 +138,18 @@ def _replay_in_turns(
             f"step times are simulated {lost:+.1%} longer: so much passes on the wall beyond"
         )
         profile = scaled(profile, 1.0 + lost)
-    now = replace(machine, profile=profile)
+    host = HostOverhead(
+        float(np.mean([host.per_step_s for host in hosts])),
+        float(np.mean([host.per_request_s for host in hosts])),
+    )
+    typer.echo(f"host time of a step, mean over {len(hosts)} times: {_described(host)}")
+    now = replace(machine, profile=profile, host=host)
     for load, own_runs in zip(loads, runs, strict=True):
         _report(compare(now, load, own_runs), command)
+
+
+def _described(host: HostOverhead) -> str:
+    return f"{host.per_step_s * _US:.0f} us and {host.per_request_s * _US:.1f} us a request"
 
 
 def _report(comparison: LoadComparison, command: ExecutorCommand, how: str = "") -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from sim.conformance.cases import Case, ConformanceError
+from sim.worker_process import WorkerError, WorkerProcess
 
 _WORKER = Path(__file__).with_name("vllm_worker.py")
 
@@ -23,21 +20,12 @@ class Recorder:
     """
 
     def __init__(self, python: Path, scheduler: str = "vllm") -> None:
-        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-        try:
-            self._process = subprocess.Popen(
-                [str(python), str(_WORKER), scheduler],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                encoding="utf-8",
-                env=environment,
-            )
-        except OSError as error:
-            raise ConformanceError(f"{python}: cannot be started: {error}") from None
         self.python = python
-        greeting = self._read()
+        try:
+            self._worker = WorkerProcess(python, _WORKER, [scheduler])
+            greeting = self._worker.answer()
+        except WorkerError as error:
+            raise ConformanceError(str(error)) from None
         if "error" in greeting:
             self.close()
             raise ConformanceError(f"{python}: {greeting['error']}")
@@ -45,15 +33,11 @@ class Recorder:
 
     def record(self, workload: Case) -> Case:
         """The workload with the steps that vLLM took. Raises `ConformanceError` if it failed."""
-        stdin = self._process.stdin
-        assert stdin is not None
         sent = {key: value for key, value in workload.items() if key != "steps"}
         try:
-            stdin.write(json.dumps(sent) + "\n")
-            stdin.flush()
-        except OSError:
-            raise self._gone() from None
-        answer = self._read()
+            answer = self._worker.ask(sent)
+        except WorkerError as error:
+            raise ConformanceError(str(error)) from None
         if "error" in answer:
             raise ConformanceError(f"case {workload['name']}: vLLM: {answer['error']}")
         return answer
@@ -64,11 +48,7 @@ class Recorder:
 
     def close(self) -> None:
         """End the interpreter."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._worker.close()
 
     def __enter__(self) -> Recorder:
         return self
@@ -80,17 +60,3 @@ class Recorder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._gone()
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _gone(self) -> ConformanceError:
-        code = self._process.wait()
-        return ConformanceError(
-            f"{self.python} ended with code {code} before it answered; is it a Python with vLLM?"
-        )

@@ -17,6 +17,7 @@ from calibration.bench.samples import mean_time_s
 from calibration.bench.sections import Sections
 from calibration.bench.timing import time_cpu
 from calibration.errors import CalibrationError
+from sim.engine import HostOverhead
 from sim.executor.clocks import Clock, CpuClock, WallClock
 from sim.executor.executor import ExecutedRun, Executor
 from sim.executor.host_time import measure_host_overhead
@@ -67,10 +68,12 @@ class ExecutorBench:
 
     def measure_host(self, scheduler: SchedulerConfig, cache: CacheConfig) -> Machine:
         """Time the host's part of a step; returns all that a simulation needs of this machine."""
-        host = measure_host_overhead(
-            scheduler, cache, self._runner(cache), self._clock, self._rng("host")
-        )
-        return Machine(self._decoder.model, self._profile, host)
+        return Machine(self._decoder.model, self._profile, self.host_overhead(scheduler, cache))
+
+    def host_overhead(self, scheduler: SchedulerConfig, cache: CacheConfig) -> HostOverhead:
+        """Time the host's part of a step."""
+        runner = self._runner(cache)
+        return measure_host_overhead(scheduler, cache, runner, self._clock, self._rng("host"))
 
     def loads(self, machine: Machine, scheduler: SchedulerConfig, num_requests: int) -> list[Load]:
         """Three loads from light to KV-starved."""

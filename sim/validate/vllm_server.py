@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,9 +14,9 @@ from calibration import ModelSpec
 from sim.errors import StudyError
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.engine_log import EngineRun, parse_run
+from sim.worker_process import WorkerError, WorkerProcess
 
 _WORKER = Path(__file__).parent / "vllm_worker" / "serve.py"
-_UNSET = ("PYTHONPATH", "PYTHONHOME")
 _KV_MARGIN_GIB = 1
 
 Workload = Sequence[tuple[float, int, int]]
@@ -53,7 +51,7 @@ class VllmServer:
         folder = Path(self._folder.name)
         self.python, self._log = python, log or folder / "engine.log"
         (folder / "config.json").write_text(json.dumps(_llama_config(model)), encoding="utf-8")
-        self._process = self._start(model, settings)
+        self._worker = self._start(model, settings)
         options = {
             "folder": self._folder.name,
             "vocab_size": model.vocab_size,
@@ -71,11 +69,7 @@ class VllmServer:
 
     def close(self) -> None:
         """End the engine."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._worker.close()
         self._folder.cleanup()
 
     def __enter__(self) -> VllmServer:
@@ -89,46 +83,36 @@ class VllmServer:
     ) -> None:
         self.close()
 
-    def _start(self, model: ModelSpec, settings: EngineSettings) -> subprocess.Popen[str]:
+    def _start(self, model: ModelSpec, settings: EngineSettings) -> WorkerProcess:
         bytes_per_token = 2 * model.num_hidden_layers * model.kv_size * model.dtype_bytes
         kv_bytes = settings.num_gpu_blocks_override * settings.block_size * bytes_per_token
-        environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
-        environment["VLLM_CPU_KVCACHE_SPACE"] = str(_KV_MARGIN_GIB + int(kv_bytes) // 2**30)
-        environment["OMP_NUM_THREADS"] = "1"
+        environment = {
+            "VLLM_CPU_KVCACHE_SPACE": str(_KV_MARGIN_GIB + int(kv_bytes) // 2**30),
+            "OMP_NUM_THREADS": "1",
+        }
         try:
             with self._log.open("w", encoding="utf-8") as log:
-                return subprocess.Popen(
-                    [str(self.python), str(_WORKER)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    encoding="utf-8",
-                    env=environment,
-                )
+                return WorkerProcess(self.python, _WORKER, environment=environment, log=log)
         except OSError as error:
-            raise StudyError(f"{self.python}: cannot be started: {error}") from None
+            raise StudyError(f"{self._log}: cannot be written: {error}") from None
+        except WorkerError as error:
+            raise StudyError(str(error)) from None
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
         try:
-            stdin.write(json.dumps(question) + "\n")
-            stdin.flush()
-            line = stdout.readline()
-        except OSError:
-            line = ""
-        answer: dict[str, Any] = json.loads(line) if line else {"error": self._why_it_ended()}
+            answer = self._worker.ask(question)
+        except WorkerError as error:
+            said = self._last_words()
+            self.close()
+            raise StudyError(f"{error}{said}") from None
         if "error" in answer:
             self.close()
             raise StudyError(f"{self.python}: {answer['error']}")
         return answer
 
-    def _why_it_ended(self) -> str:
-        code = self._process.wait()
+    def _last_words(self) -> str:
         said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f": {said[-1]}" if said else ""
-        return f"ended with code {code} before it answered; is it a Python with vLLM?{last}"
+        return f": {said[-1]}" if said else ""
 
 
 def _llama_config(model: ModelSpec) -> dict[str, Any]:

@@ -256,13 +256,16 @@ class Interrupting:
     def route(self, request, replicas):
         self.seen += 1
         if self.seen == 25:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGNAL)
         return replicas[self.seen % len(replicas)].replica_id
 """
 
 
-def test_ctrl_c_keeps_partial_results_marked_as_such(tmp_path: Path, study: Path) -> None:
-    (tmp_path / "ctrl_c.py").write_text(INTERRUPTING_ROUTER)
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_keeps_partial_results_marked_as_such(
+    tmp_path: Path, study: Path, name: str
+) -> None:
+    (tmp_path / "ctrl_c.py").write_text(INTERRUPTING_ROUTER.replace("SIGNAL", name))
     done = headway(
         tmp_path, "run", str(study), "--out", "part",
         "--replicas", "2", "--set", "router=ctrl_c:Interrupting",

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 import traces
-from calibration import CalibrationError, ModelSpec, ProfileCost, StepShape, parse_profile
+from calibration import (
+    CalibrationError,
+    InterruptedCalibrationError,
+    ModelSpec,
+    ProfileCost,
+    StepShape,
+    parse_profile,
+)
 from calibration.bench.points import Point
 from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import Piece, pack
@@ -133,12 +140,17 @@ def test_a_calibration_fills_a_profile_that_reads_back(tmp_path: Path) -> None:
     assert len(file.read_text().splitlines()) > before
 
 
-def test_a_budget_too_short_says_how_long_it_takes() -> None:
+def test_a_budget_too_short_says_how_long_it_takes(tmp_path: Path) -> None:
     short = replace(OPTIONS, budget_s=1e-3)
     with pytest.raises(CalibrationError, match=r"time was too short.*at least .* minutes"):
         run_calibration(short, rng=Streams(0).rng)
-    with pytest.raises(CalibrationError, match=r"interrupted.*--resume"):
+    with pytest.raises(InterruptedCalibrationError, match=r"interrupted.*start anew"):
         run_calibration(OPTIONS, rng=Streams(0).rng, on_progress=stop_after(3))
+    file = tmp_path / "some.samples.jsonl"
+    with pytest.raises(
+        InterruptedCalibrationError, match=r"some\.samples\.jsonl: go on with --resume"
+    ):
+        run_calibration(OPTIONS, rng=Streams(0).rng, samples_file=file, on_progress=stop_after(3))
 
 
 @pytest.mark.usefixtures("budget_in_cpu_time")
