@@ -42,7 +42,12 @@ class RowWriter:
         self._is_ended = False
 
     def append(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Add rows. Columns must be equal in length, and have the first chunk's names."""
+        """Add rows. Columns must be equal in length, and have the first chunk's names.
+
+        Raises ResultError if they are not, or if the file was ended.
+        """
+        if self._is_ended:
+            raise ResultError(f"{self._path.name}: the file is ended, and takes no more rows")
         chunk = dict(columns)
         lengths = {len(column) for column in chunk.values()}
         if len(lengths) != 1:

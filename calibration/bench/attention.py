@@ -1,14 +1,12 @@
 """A paged KV cache, and attention that reads it through block tables.
 
-Two kernels: torch's own varlen attention (FlashAttention with a block table) on CUDA, and on any
-device gathered blocks into `scaled_dot_product_attention`, piece by piece.
+The kernel here runs on any device: gathered blocks into `scaled_dot_product_attention`, piece by
+piece. Those of CUDA are in `paged_kernels`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -143,96 +141,6 @@ def _attend(
         query.transpose(0, 1)[None], keys, values, attn_mask=mask, enable_gqa=True
     )
     return out[0].transpose(0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _VarlenPlan:
-    starts: torch.Tensor
-    contexts: torch.Tensor
-    table: torch.Tensor
-    longest_new: int
-    longest_context: int
-
-
-class VarlenAttention:
-    """Torch's varlen attention with a block table: one launch a layer for the whole batch."""
-
-    def __init__(self, device: torch.device, kernel: Callable[..., Any]) -> None:
-        self._device, self._kernel = device, kernel
-
-    @property
-    def name(self) -> str:
-        """Which kernel runs."""
-        return f"torch {torch.__version__} varlen_attn with a block table"
-
-    def plan(self, batch: StepBatch) -> _VarlenPlan:
-        """Put starts, contexts and padded block tables on the device."""
-        counts = [len(piece.token_ids) for piece in batch.pieces]
-        contexts = [piece.context for piece in batch.pieces]
-        width = max(len(piece.block_ids) for piece in batch.pieces)
-        table = np.zeros((len(counts), width), dtype=np.int32)
-        for row, piece in zip(table, batch.pieces, strict=True):
-            row[: len(piece.block_ids)] = piece.block_ids
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        return _VarlenPlan(
-            torch.from_numpy(starts).to(self._device),
-            torch.tensor(contexts, dtype=torch.int32, device=self._device),
-            torch.from_numpy(table).to(self._device),
-            max(counts),
-            max(contexts),
-        )
-
-    def run(
-        self, layer: int, query: torch.Tensor, cache: PagedKVCache, plan: _VarlenPlan
-    ) -> torch.Tensor:
-        """Attend all pieces in one launch."""
-        out: torch.Tensor = self._kernel(
-            query,
-            cache.keys[layer],
-            cache.values[layer],
-            plan.starts,
-            None,
-            plan.longest_new,
-            plan.longest_context,
-            window_size=(-1, 0),
-            enable_gqa=query.shape[1] != cache.keys[layer].shape[2],
-            seqused_k=plan.contexts,
-            block_table=plan.table,
-        )
-        return out
-
-
-def choose_attention(
-    device: BenchDevice, model: ModelSpec, dtype: torch.dtype, block_size: int
-) -> PagedAttention:
-    """Return the best paged kernel that runs here: tried once on a tiny batch, not guessed."""
-    if device.is_cuda:
-        varlen = _varlen(device, model, dtype, block_size)
-        if varlen is not None:
-            return varlen
-    return GatherAttention(device.torch_device, dtype)
-
-
-def _varlen(
-    device: BenchDevice, model: ModelSpec, dtype: torch.dtype, block_size: int
-) -> VarlenAttention | None:
-    try:
-        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - since torch 2.10
-    except ImportError:
-        return None
-    attention = VarlenAttention(device.torch_device, varlen_attn)
-    cache = PagedKVCache(model, 2, block_size, device.torch_device, dtype)
-    one = Piece(np.zeros(1, np.int64), 3, np.ones(1, np.int64))
-    batch = StepBatch((one,), 1, one.token_ids, one.token_ids, one.token_ids, one.token_ids)
-    query = torch.zeros(
-        1, model.num_attention_heads, model.head_dim, dtype=dtype, device=device.torch_device
-    )
-    try:
-        attention.run(0, query, cache, attention.plan(batch))
-        device.synchronize()
-    except (RuntimeError, TypeError, NotImplementedError):
-        return None
-    return attention
 
 
 def make_cache(

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch.nn.functional import linear, rms_norm, silu
 
-from calibration.bench.attention import PagedAttention, PagedKVCache, choose_attention
+from calibration.bench.attention import PagedAttention, PagedKVCache
 from calibration.bench.device import BenchDevice, torch_dtype
+from calibration.bench.kernel_choice import choose_attention
 from calibration.bench.step_batch import StepBatch
 from calibration.errors import CalibrationError
 from calibration.model_spec import ModelSpec

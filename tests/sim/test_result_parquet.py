@@ -76,3 +76,11 @@ def test_only_the_columns_asked_for_are_read(tmp_path):
     write_rows(tmp_path / "e.parquet", {"a": np.arange(0), "b": np.arange(0.0)})
     (piece,) = iterate_rows(tmp_path / "e.parquet", ["b"])
     assert list(piece) == ["b"]
+
+
+def test_an_ended_file_takes_no_more_rows(tmp_path):
+    with RowWriter(tmp_path / "t.parquet") as writer:
+        writer.append({"a": np.arange(3)})
+    with pytest.raises(ResultError, match="is ended"):
+        writer.append({"a": np.arange(3)})
+    assert len(read_rows(tmp_path / "t.parquet")["a"]) == 3
