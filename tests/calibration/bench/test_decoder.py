@@ -19,7 +19,7 @@ from calibration import (
 )
 from calibration.bench.points import Point
 from calibration.bench.skewed_contexts import skewed_contexts
-from calibration.bench.step_batch import Piece, pack
+from calibration.bench.step_batch import Piece, StepBatch, pack
 from sim.cli.app import run_app
 from sim.rng import Streams
 
@@ -28,12 +28,12 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[be
 from torch.nn.functional import rms_norm, silu  # noqa: E402
 
 from calibration.bench.all_reduce import time_all_reduces  # noqa: E402
-from calibration.bench.attention import make_cache  # noqa: E402
+from calibration.bench.attention import PagedKVCache, make_cache  # noqa: E402
 from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
 from calibration.bench.parts import ATTENTION, LOGITS, time_parts  # noqa: E402
-from calibration.bench.sections import OPERATIONS  # noqa: E402
+from calibration.bench.sections import OPERATIONS, Sections  # noqa: E402
 from calibration.bench.timing import make_timer  # noqa: E402
 
 TINY = ModelSpec(
@@ -265,3 +265,40 @@ class stop_after:
     def __call__(self, _: object) -> bool:
         self.left -= 1
         return self.left > 0
+
+
+@pytest.mark.parametrize(
+    ("point", "rows"),
+    [
+        (Point("dense", 1), 1),
+        (Point("logits", 1), 1),
+        (Point("decode_attention", 1, 8), 1),
+        (Point("op:norms", 1), 1),
+        (Point("whole_step", 0), 1),
+        (Point("dense", 8), 4),
+        (Point("decode_attention", 2, 8), 4),
+        (Point("prefill_attention", 8, 4), 4),
+        (Point("whole_step", 1), 4),
+    ],
+)
+def test_a_step_of_one_row_is_timed_after_another(point: Point, rows: int) -> None:
+    """What runs before leaves the caches as a step of that kind does."""
+    decoder = Decoder(TINY, open_device("cpu"), block_size=4)
+    cache = make_cache(TINY, 40, 4, decoder.device, decoder.dtype)
+    blocks = np.arange(3)
+    held_out = [
+        pack([Piece(np.zeros(1, np.int64), 5, blocks)], 4),
+        pack([Piece(np.zeros(7, np.int64), 0, blocks)], 4),
+    ]
+    timer = make_timer(decoder.device, "eager")
+    sections = Sections(decoder, cache, timer, Streams(0).rng("blocks"), held_out)
+    seen: list[int] = []
+    run = decoder.step
+
+    def watched(batch: StepBatch, cache: PagedKVCache) -> list[int]:
+        seen.append(len(batch.token_ids))
+        return run(batch, cache)
+
+    decoder.step = watched  # type: ignore[method-assign]
+    assert sections.measure(point).time_s > 0
+    assert seen[0] == rows
