@@ -1,20 +1,16 @@
 """How fast the machine is now, against the time when its profile was measured.
 
-Others on the machine take memory bandwidth and cache: a step that reads all weights for a few
-tokens gets slower by more than a step of many tokens. So the pace is taken at a few points of the
-profile's own tables, and each table is scaled by what its points say.
+Others on the machine take memory bandwidth and cache. How much longer work takes for it is seen at
+a few points of the profile's own tables, from one token to some.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from calibration.bench.points import Point
 from calibration.profile_format import Profile
 from calibration.profile_tables import BoxTable, CurveTable, GridTable
 
-_DENSE_SIZES = (1, 4, 16, 64, 256)
+_DENSE_SIZES = (1, 2, 4, 16, 64)
 _LOGITS, _CHUNK, _DECODES, _CONTEXT = 4, 64, 4, 256
 
 
@@ -34,24 +30,6 @@ def pace_points(profile: Profile) -> dict[Point, float]:
         point = Point(name, int(table.rows[row]), int(table.columns[column]))
         points[point] = table.time_us[row][column] * 1e-6
     return points
-
-
-def at_pace(profile: Profile, ratios: Mapping[Point, float]) -> Profile:
-    """Return the profile with its times multiplied by the ratios of `pace_points`.
-
-    Between the points of `dense` the ratio is a straight line over the logarithm of tokens.
-    """
-    sizes = sorted((p.first, ratio) for p, ratio in ratios.items() if p.table == "dense")
-    known = np.log([size for size, _ in sizes])
-    factors = np.interp(np.log(profile.dense.axis), known, [ratio for _, ratio in sizes])
-    one = {point.table: ratio for point, ratio in ratios.items()}
-    return replace(
-        profile,
-        dense=_scaled_curve(profile.dense, factors.tolist()),
-        logits=_scaled_curve(profile.logits, [one["logits"]] * len(profile.logits.axis)),
-        prefill_attention=_scaled_grid(profile.prefill_attention, one["prefill_attention"]),
-        decode_attention=_scaled_grid(profile.decode_attention, one["decode_attention"]),
-    )
 
 
 def scaled(profile: Profile, factor: float) -> Profile:

@@ -77,7 +77,8 @@ def validate_executor(command: ExecutorCommand) -> int:
     if command.out is not None:
         command.out.mkdir(parents=True, exist_ok=True)
     measuring = _Measuring(command)
-    measuring.go_on(_FIRST_SHARE)
+    is_in_turns = command.clock == "wall" and command.profile is None
+    measuring.go_on(_FIRST_SHARE if is_in_turns else 1.0)
     profile = measuring.profile()
     bench = executor_bench.ExecutorBench(
         load_bench_model(command.model or REFERENCE_NAME),
@@ -96,18 +97,21 @@ def validate_executor(command: ExecutorCommand) -> int:
         if command.trace is None
         else [_replay(command, scheduler)]
     )
-    if command.profile is None:
+    if is_in_turns:
         _replay_in_turns(command, measuring, bench, machine, loads)
         return 0
+    measuring.report()
     for load in loads:
         if command.clock == "wall":
             _report(bench.compare(machine, load, command.repeats), command)
             continue
-        comparison, at_pace, pace = bench.compare_at_pace(machine, load, command.repeats)
+        comparison, paces = bench.compare_at_pace(machine, load, command.repeats)
         _report(comparison, command)
-        slower = ", ".join(f"{point}: {ratio:.3f}" for point, ratio in pace.items())
-        typer.echo(f"the machine's pace during these runs, against the profile: {slower}")
-        _report(at_pace, command, " at the machine's pace")
+        low, high = np.percentile(paces, (5, 95))
+        typer.echo(
+            f"the clock followed the machine's pace: work took {np.mean(paces):.3f} times as long"
+            f" as in the profile, {low:.3f} to {high:.3f} for 90 % of the time"
+        )
     return 0
 
 
@@ -118,7 +122,7 @@ def _replay_in_turns(
     machine: Machine,
     loads: Sequence[Load],
 ) -> None:
-    """Measure and replay in turns: a slow spell of the machine falls on both."""
+    """Measure and replay in turns on the wall: a slow spell of the machine falls on both."""
     from sim.validate.executor_study import compare
 
     runs: list[list[ExecutedRun]] = [[] for _ in loads]
@@ -132,12 +136,9 @@ def _replay_in_turns(
         hosts.append(bench.host_overhead(scheduler, small_cache(scheduler, command.block_size)))
     profile = measuring.profile()
     measuring.report()
-    if command.clock == "wall":
-        lost = float(profile.fit["measuring"]["lost_share"])
-        typer.echo(
-            f"step times are simulated {lost:+.1%} longer: so much passes on the wall beyond"
-        )
-        profile = scaled(profile, 1.0 + lost)
+    lost = float(profile.fit["measuring"]["lost_share"])
+    typer.echo(f"step times are simulated {lost:+.1%} longer: so much passes on the wall beyond")
+    profile = scaled(profile, 1.0 + lost)
     host = HostOverhead(
         float(np.mean([host.per_step_s for host in hosts])),
         float(np.mean([host.per_request_s for host in hosts])),
@@ -152,13 +153,13 @@ def _described(host: HostOverhead) -> str:
     return f"{host.per_step_s * _US:.0f} us and {host.per_request_s * _US:.1f} us a request"
 
 
-def _report(comparison: LoadComparison, command: ExecutorCommand, how: str = "") -> None:
+def _report(comparison: LoadComparison, command: ExecutorCommand) -> None:
     from sim.validate.executor_bench import comparison_lines
 
-    for line in comparison_lines(comparison, command.repeats, how):
+    for line in comparison_lines(comparison, command.repeats):
         typer.echo(line)
     if command.out is not None:
-        _save(comparison, command.out, how)
+        _save(comparison, command.out)
 
 
 def _check(command: ExecutorCommand) -> None:
@@ -233,8 +234,8 @@ def _replay(command: ExecutorCommand, scheduler: SchedulerConfig) -> Load:
     return Load(trace.source.name, trace, scheduler, cache)
 
 
-def _save(comparison: LoadComparison, folder: Path, how: str) -> None:
-    name = comparison.load.name.partition(",")[0] + how.replace("'", "")
+def _save(comparison: LoadComparison, folder: Path) -> None:
+    name = comparison.load.name.partition(",")[0]
     stem = name.replace("/", "-").replace(" ", "-")
     _write_steps(comparison, folder / f"{stem}-steps.csv")
     steps = comparison.steps

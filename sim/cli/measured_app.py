@@ -245,7 +245,10 @@ def executor(
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each load on the executor.")] = 3,
     clock: Annotated[
         str,
-        typer.Option(help="wall; or cpu: CPU time of the thread, where others share the machine."),
+        typer.Option(
+            help="wall; or cpu: CPU time of the thread, at the profile's pace, where others share"
+            " the machine."
+        ),
     ] = "wall",
     model: Annotated[str | None, typer.Option(help="Model; default: a small one.")] = None,
     device: DeviceOption = "cpu",

@@ -39,20 +39,27 @@ class CpuClock:
     """CPU time of this thread: waiting is skipped, and other processes do not count.
 
     What the wall would show on a machine of one's own, but for what others leave in caches and
-    memory. Good for work on one thread of the CPU only.
+    memory: a machine that they slow down is told by `set_pace`, and then the clock slows down, too.
+    Good for work on one thread of the CPU only.
     """
 
     def __init__(self) -> None:
-        self._skipped_s = -time.thread_time()
+        self._since_cpu_s, self._since_s = time.thread_time(), 0.0
+        self._pace = 1.0
 
     def now_s(self) -> float:
-        """Return the CPU time since the clock was made, plus the waits."""
-        return time.thread_time() + self._skipped_s
+        """Return the CPU time since the clock was made, each part over its pace, plus the waits."""
+        return self._since_s + (time.thread_time() - self._since_cpu_s) / self._pace
 
-    def leave_out(self, seconds: float) -> None:
-        """Forget time that was spent on something else."""
-        self._skipped_s -= seconds
+    def set_pace(self, pace: float) -> None:
+        """From now on work takes `pace` times as long as it should: count so much less."""
+        self._since_s, self._since_cpu_s = self.now_s(), time.thread_time()
+        self._pace = pace
+
+    def leave_out(self, cpu_s: float) -> None:
+        """Forget CPU time that was spent on something else."""
+        self._since_cpu_s += cpu_s
 
     def wait_until(self, at_s: float) -> None:
         """Go there at once."""
-        self._skipped_s += max(at_s - self.now_s(), 0.0)
+        self._since_s += max(at_s - self.now_s(), 0.0)

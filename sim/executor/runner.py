@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
+
+import numpy as np
 
 from calibration import CalibrationError
 from calibration.bench.attention import make_cache
@@ -13,7 +17,8 @@ from calibration.bench.sections import Sections
 from calibration.bench.step_batch import StepBatch
 from sim.executor.clocks import CpuClock
 
-_STEPS_BETWEEN_PACES = 40
+_STEPS_BETWEEN_PACES = 25
+_ROUNDS = 5  # a round is a few percent off, and the pace holds for some seconds
 
 
 class ModelRunner(Protocol):
@@ -25,28 +30,42 @@ class ModelRunner(Protocol):
 
 
 class PacedRunner:
-    """Runs batches, and now and then times points of the profile; the clock leaves that out.
+    """Runs batches, and now and then tells the clock the machine's pace; that time is left out.
 
-    `samples` collects the timings by point.
+    The pace is how much longer than their times in `points` some points of the profile take now:
+    the mean over points of the median of the last rounds. `paces` collects it.
     """
 
     def __init__(
-        self, runner: ModelRunner, clock: CpuClock, sections: Sections, points: Collection[Point]
+        self,
+        runner: ModelRunner,
+        clock: CpuClock,
+        sections: Sections,
+        points: Mapping[Point, float],
     ) -> None:
-        self.samples: dict[Point, list[float]] = {point: [] for point in points}
+        self.paces: list[float] = []
         self._runner, self._clock, self._sections = runner, clock, sections
+        self._points = points
+        self._rounds: deque[list[float]] = deque(maxlen=_ROUNDS)
         self._num_steps = 0
+        self._take_pace(_ROUNDS)
 
     def run(self, batch: StepBatch) -> list[int]:
         """Run the model; every so many steps, time the points."""
-        tokens = self._runner.run(batch)
+        if self._num_steps and self._num_steps % _STEPS_BETWEEN_PACES == 0:
+            self._take_pace(1)
         self._num_steps += 1
-        if self._num_steps % _STEPS_BETWEEN_PACES == 1:
-            before_s = self._clock.now_s()
-            for point, times in self.samples.items():
-                times.append(self._sections.measure(point).time_s)
-            self._clock.leave_out(self._clock.now_s() - before_s)
-        return tokens
+        return self._runner.run(batch)
+
+    def _take_pace(self, num_rounds: int) -> None:
+        before_s = time.thread_time()
+        for _ in range(num_rounds):
+            self._rounds.append(
+                [self._sections.measure(p).time_s / time_s for p, time_s in self._points.items()]
+            )
+        self._clock.leave_out(time.thread_time() - before_s)
+        self.paces.append(float(np.mean(np.median(list(self._rounds), axis=0))))
+        self._clock.set_pace(self.paces[-1])
 
 
 class DecoderRunner:

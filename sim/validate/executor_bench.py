@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from calibration import ModelSpec, Profile
 from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
 from calibration.bench.device import open_device
-from calibration.bench.pace import at_pace, pace_points
-from calibration.bench.points import Point
-from calibration.bench.samples import mean_time_s
+from calibration.bench.pace import pace_points
 from calibration.bench.sections import Sections
 from calibration.bench.timing import time_cpu
 from calibration.errors import CalibrationError
@@ -85,25 +82,20 @@ class ExecutorBench:
 
     def compare_at_pace(
         self, machine: Machine, load: Load, repeats: int
-    ) -> tuple[LoadComparison, LoadComparison, dict[str, float]]:
-        """The same on a machine that others share: with the profile as it is, and at the pace.
+    ) -> tuple[LoadComparison, list[float]]:
+        """The same on a machine that others share, on a clock that follows the machine's pace.
 
-        The pace is taken during the runs, at a few points of the profile; it is returned by point.
-        Needs the CPU clock.
+        Returns the paces, too: how much longer than in the profile work took, time after time.
         """
-        points = pace_points(self._profile)
-        timed: dict[Point, list[float]] = {point: [] for point in points}
+        paces: list[float] = []
         runs = []
         for _ in range(repeats):
             clock = CpuClock()
-            paced = PacedRunner(self._runner(load.cache), clock, self._sections(), points)
-            runs.append(self._serve(load, paced, clock))
-            for point, times in paced.samples.items():
-                timed[point] += times
-        ratios = {point: mean_time_s(timed[point]) / time_s for point, time_s in points.items()}
-        now = replace(machine, profile=at_pace(machine.profile, ratios))
-        named = {str(point): ratio for point, ratio in ratios.items()}
-        return compare(machine, load, runs), compare(now, load, runs), named
+            points = pace_points(self._profile)
+            runner = PacedRunner(self._runner(load.cache), clock, self._sections(), points)
+            runs.append(self._serve(load, runner, clock))
+            paces += runner.paces
+        return compare(machine, load, runs), paces
 
     def run(self, load: Load) -> ExecutedRun:
         """Serve a load on the executor, from an empty cache."""
@@ -126,13 +118,13 @@ class ExecutorBench:
         return DecoderRunner(self._decoder, cache.num_gpu_blocks, cache.block_size)
 
 
-def comparison_lines(comparison: LoadComparison, repeats: int, how: str = "") -> list[str]:
+def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
     """The table of one load."""
     steps, load = comparison.steps, comparison.load
     executed, simulated = comparison.num_preemptions
     lines = [
         "",
-        f"{load.name}{how}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
+        f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
         f" {load.cache.block_size}, {repeats} runs; preemptions {executed:.1f} executed,"
         f" {simulated:.0f} simulated",
         f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"

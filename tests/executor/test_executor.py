@@ -1,5 +1,7 @@
 """The executor: the scheduler's decisions on a real cache give the tokens of the model alone."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,29 @@ def test_the_cpu_clock_skips_waits_and_the_wall_clock_sleeps() -> None:
     wall = WallClock()
     wall.wait_until(0.02)
     assert wall.now_s() >= 0.02
+
+
+def test_a_clock_at_half_the_pace_counts_half_the_work() -> None:
+    clock = CpuClock()
+
+    def work_s() -> tuple[float, float]:
+        """The work's time by the clock, and its CPU time."""
+        at_s, cpu_s = clock.now_s(), time.thread_time()
+        while time.thread_time() - cpu_s < 0.02:
+            pass
+        return clock.now_s() - at_s, time.thread_time() - cpu_s
+
+    clocked_s, cpu_s = work_s()
+    assert clocked_s == pytest.approx(cpu_s, rel=0.01)
+    clock.set_pace(2.0)
+    clocked_s, cpu_s = work_s()
+    assert clocked_s == pytest.approx(cpu_s / 2, rel=0.01)
+    before_s = clock.now_s()
+    _, cpu_s = work_s()
+    clock.leave_out(cpu_s)
+    assert clock.now_s() == pytest.approx(before_s, abs=1e-3)
+    clock.wait_until(before_s + 5.0)
+    assert clock.now_s() == pytest.approx(before_s + 5.0, abs=1e-3)
 
 
 def test_host_time_is_a_line_through_medians() -> None:

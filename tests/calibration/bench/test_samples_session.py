@@ -16,7 +16,7 @@ from calibration import (
 )
 from calibration.bench.axes import Limits, TableAxes, initial_axes
 from calibration.bench.group import AllReduceTimes, message_sizes, share_of, with_all_reduces
-from calibration.bench.pace import at_pace, pace_points
+from calibration.bench.pace import pace_points, scaled
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import MIXED, SKEW, SKEWED_MIX, Point
 from calibration.bench.samples import Sample, SampleStore
@@ -302,17 +302,12 @@ def test_a_group_adds_its_all_reduces_and_splits_the_work() -> None:
     assert group.decode_attention == profile.decode_attention
 
 
-def test_a_profile_is_scaled_by_the_pace_of_its_own_points() -> None:
+def test_the_pace_is_taken_at_the_profile_s_own_points() -> None:
     profile = parse_profile(profile_document(), "p.json")
     points = pace_points(profile)
     assert points[Point("dense", 1)] == pytest.approx(5020e-6)
-    ratios = {p: 1.5 if p.table == "dense" and p.first == 1 else 1.0 for p in points}
-    now = at_pace(profile, ratios)
-    assert now.dense.time_us[0] == pytest.approx(1.5 * profile.dense.time_us[0])
-    assert now.dense.time_us[1] == pytest.approx(profile.dense.time_us[1])
-    assert now.decode_attention == profile.decode_attention
-    slower = at_pace(profile, dict.fromkeys(points, 1.25))
+    slower = scaled(profile, 1.25)
+    assert pace_points(slower) == pytest.approx({p: 1.25 * t for p, t in points.items()})
     shape = StepShape(9, 3, 2, 40, ((7, 0),))
-    overhead_s = profile.step_overhead_us * 1e-6
-    before_s, after_s = (ProfileCost(p).step_time_s(shape) - overhead_s for p in (profile, slower))
+    before_s, after_s = (ProfileCost(p).step_time_s(shape) for p in (profile, slower))
     assert after_s == pytest.approx(1.25 * before_s)
