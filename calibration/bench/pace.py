@@ -1,7 +1,8 @@
 """How fast the machine is now, against the time when its profile was measured.
 
-Others on the machine take memory bandwidth and cache. How much longer work takes for it is seen at
-a few points of the profile's own tables, from one token to some.
+Others on the machine take memory bandwidth and cache: a step that reads all weights for a few rows
+gets slower by more than a step of many. So the pace is taken at a few points of the profile's own
+table of products, from one row to many.
 """
 
 from dataclasses import replace
@@ -10,26 +11,14 @@ from calibration.bench.points import Point
 from calibration.profile_format import Profile
 from calibration.profile_tables import BoxTable, CurveTable, GridTable
 
-_DENSE_SIZES = (1, 2, 4, 16, 64)
-_LOGITS, _CHUNK, _DECODES, _CONTEXT = 4, 64, 4, 256
+_DENSE_SIZES = (1, 2, 4, 16, 64, 256)
 
 
 def pace_points(profile: Profile) -> dict[Point, float]:
-    """Return the points to time, with the profile's own seconds for them."""
-    dense, logits = profile.dense, profile.logits
-    chunks, decodes = profile.prefill_attention, profile.decode_attention
+    """Return the points to time, fewest rows first, with the profile's own seconds for them."""
+    dense = profile.dense
     rows = sorted({_nearest(dense.axis, size) for size in _DENSE_SIZES})
-    points = {Point("dense", int(dense.axis[row])): dense.time_us[row] * 1e-6 for row in rows}
-    row = _nearest(logits.axis, _LOGITS)
-    points[Point("logits", int(logits.axis[row]))] = logits.time_us[row] * 1e-6
-    for name, table, first, second in (
-        ("prefill_attention", chunks, _CHUNK, 0),
-        ("decode_attention", decodes, _DECODES, _CONTEXT),
-    ):
-        row, column = _nearest(table.rows, first), _nearest(table.columns, second)
-        point = Point(name, int(table.rows[row]), int(table.columns[column]))
-        points[point] = table.time_us[row][column] * 1e-6
-    return points
+    return {Point("dense", int(dense.axis[row])): dense.time_us[row] * 1e-6 for row in rows}
 
 
 def scaled(profile: Profile, factor: float) -> Profile:

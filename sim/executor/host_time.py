@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibration.bench.samples import mean_time_s
 from sim.engine import HostOverhead
 from sim.executor.clocks import Clock
 from sim.executor.executor import ExecutedStep, Executor
@@ -25,17 +26,17 @@ def measure_host_overhead(
 ) -> HostOverhead:
     """Return what a step costs beside the model: scheduling, inputs, outputs, bookkeeping.
 
-    Batches of growing size decode together; a straight line through the medians. The model runs
-    too: its weights drive the host's data out of the caches, which makes the host 2 to 4 times
-    slower than it is alone.
+    Batches of growing size decode together; a straight line through the means, as profiles hold
+    means: an engine waits for slow steps, too. The model runs as well: its weights drive the host's
+    data out of the caches, which makes the host 2 to 4 times slower than it is alone.
     """
-    medians: list[tuple[int, float]] = []
+    times: list[tuple[int, float]] = []
     for size in _BATCHES:
         if size > scheduler.max_num_seqs or size * _blocks(cache) > cache.num_usable_blocks:
             break
         steps = _decode(size, scheduler, Executor(scheduler, cache, runner, clock()), rng)
-        medians.append((size, float(np.median([step.host_s for step in steps]))))
-    return fit_host_overhead(medians)
+        times.append((size, mean_time_s([step.host_s for step in steps])))
+    return fit_host_overhead(times)
 
 
 def _decode(

@@ -32,8 +32,11 @@ class ModelRunner(Protocol):
 class PacedRunner:
     """Runs batches, and now and then tells the clock the machine's pace; that time is left out.
 
-    The pace is how much longer than their times in `points` some points of the profile take now:
-    the mean over points of the median of the last rounds. `paces` collects it.
+    The pace is how much longer than in the profile work takes now. It differs with the rows of a
+    step: others take memory bandwidth and cache, which steps of few rows need most. So it is
+    taken at points of the profile's dense table (`points`, with their times), the median of the
+    last rounds each, and lies on a straight line over the logarithm of rows between them.
+    `paces` collects the mean.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class PacedRunner:
         points: Mapping[Point, float],
     ) -> None:
         self.paces: list[float] = []
+        self._log_rows = np.log([point.first for point in points])
         self._runner, self._clock, self._sections = runner, clock, sections
         self._points = points
         self._rounds: deque[list[float]] = deque(maxlen=_ROUNDS)
@@ -55,6 +59,8 @@ class PacedRunner:
         if self._num_steps and self._num_steps % _STEPS_BETWEEN_PACES == 0:
             self._take_pace(1)
         self._num_steps += 1
+        rows = np.log(len(batch.token_ids))
+        self._clock.set_pace(float(np.interp(rows, self._log_rows, self._pace)))
         return self._runner.run(batch)
 
     def _take_pace(self, num_rounds: int) -> None:
@@ -64,8 +70,8 @@ class PacedRunner:
                 [self._sections.measure(p).time_s / time_s for p, time_s in self._points.items()]
             )
         self._clock.leave_out(time.thread_time() - before_s)
-        self.paces.append(float(np.mean(np.median(list(self._rounds), axis=0))))
-        self._clock.set_pace(self.paces[-1])
+        self._pace = np.median(list(self._rounds), axis=0)
+        self.paces.append(float(np.mean(self._pace)))
 
 
 class DecoderRunner:
