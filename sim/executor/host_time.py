@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from calibration.bench.samples import mean_time_s
@@ -20,21 +22,21 @@ _PROMPT, _OUTPUTS = 32, 40
 def measure_host_overhead(
     scheduler: SchedulerConfig,
     cache: CacheConfig,
-    runner: ModelRunner,
-    clock: type[Clock],
+    make_engine: Callable[[], tuple[ModelRunner, Clock]],
     rng: np.random.Generator,
 ) -> HostOverhead:
     """Return what a step costs beside the model: scheduling, inputs, outputs, bookkeeping.
 
-    Batches of growing size decode together; a straight line through the means, as profiles hold
-    means: an engine waits for slow steps, too. The model runs as well: its weights drive the host's
-    data out of the caches, which makes the host 2 to 4 times slower than it is alone.
+    `make_engine` gives a model with an empty cache, and the clock to go by. Batches of growing size
+    decode together; a straight line through the means, as profiles hold means: an engine waits for
+    slow steps, too. The model runs as well: its weights drive the host's data out of the caches,
+    which makes the host 2 to 4 times slower than it is alone.
     """
     times: list[tuple[int, float]] = []
     for size in _BATCHES:
         if size > scheduler.max_num_seqs or size * _blocks(cache) > cache.num_usable_blocks:
             break
-        steps = _decode(size, scheduler, Executor(scheduler, cache, runner, clock()), rng)
+        steps = _decode(size, scheduler, Executor(scheduler, cache, *make_engine()), rng)
         times.append((size, mean_time_s([step.host_s for step in steps])))
     return fit_host_overhead(times)
 

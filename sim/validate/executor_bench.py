@@ -69,8 +69,13 @@ class ExecutorBench:
 
     def host_overhead(self, scheduler: SchedulerConfig, cache: CacheConfig) -> HostOverhead:
         """Time the host's part of a step."""
-        runner = self._runner(cache)
-        return measure_host_overhead(scheduler, cache, runner, self._clock, self._rng("host"))
+
+        def make_engine() -> tuple[ModelRunner, Clock]:
+            if self._clock is CpuClock:
+                return self._paced(cache)
+            return self._runner(cache), WallClock()
+
+        return measure_host_overhead(scheduler, cache, make_engine, self._rng("host"))
 
     def loads(self, machine: Machine, scheduler: SchedulerConfig, num_requests: int) -> list[Load]:
         """Three loads from light to KV-starved."""
@@ -90,12 +95,15 @@ class ExecutorBench:
         paces: list[float] = []
         runs = []
         for _ in range(repeats):
-            clock = CpuClock()
-            points = pace_points(self._profile)
-            runner = PacedRunner(self._runner(load.cache), clock, self._sections(), points)
+            runner, clock = self._paced(load.cache)
             runs.append(self._serve(load, runner, clock))
             paces += runner.paces
         return compare(machine, load, runs), paces
+
+    def _paced(self, cache: CacheConfig) -> tuple[PacedRunner, CpuClock]:
+        clock = CpuClock()
+        points = pace_points(self._profile)
+        return PacedRunner(self._runner(cache), clock, self._sections(), points), clock
 
     def run(self, load: Load) -> ExecutedRun:
         """Serve a load on the executor, from an empty cache."""

@@ -137,7 +137,7 @@ def test_a_clock_at_half_the_pace_counts_half_the_work() -> None:
     assert clock.now_s() == pytest.approx(before_s + 5.0, abs=1e-3)
 
 
-def test_host_time_is_a_line_through_medians() -> None:
+def test_host_time_is_a_line_over_requests() -> None:
     host = fit_host_overhead([(1, 110e-6), (2, 120e-6), (4, 140e-6), (8, 180e-6)])
     assert host.per_step_s == pytest.approx(100e-6)
     assert host.per_request_s == pytest.approx(10e-6)
