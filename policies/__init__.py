@@ -1,6 +1,6 @@
 """Choices, and nothing but choices: queue order, preemption victim, routing."""
 
-from policies.errors import PolicyError
+from policies.errors import PolicyError, failed
 from policies.queue_policy import (
     FunctionQueuePolicy,
     Key,
@@ -36,6 +36,7 @@ __all__ = [
     "builtin_routers",
     "can_leap",
     "check_choice",
+    "failed",
     "make_queue_policy",
     "make_router",
 ]

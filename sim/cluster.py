@@ -9,7 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from simpy.events import Event
 
-from policies import ReplicaView, RequestSnapshot, Router, can_leap, check_choice, make_queue_policy
+from policies import (
+    ReplicaView,
+    RequestSnapshot,
+    Router,
+    can_leap,
+    check_choice,
+    failed,
+    make_queue_policy,
+)
 from sim.admission import Admission
 from sim.compiled import CompiledFleet, CompiledReplica, CompiledReplicaView
 from sim.compiled_feed import OpenFeed
@@ -240,7 +248,10 @@ class Cluster:
         self, request_id: int, arrival_s: float, num_prompt_tokens: int, priority: int
     ) -> int:
         view = RequestSnapshot(request_id, arrival_s, num_prompt_tokens, priority)
-        choice = self._router.route(view, self._views)
+        try:
+            choice = self._router.route(view, self._views)
+        except Exception as error:
+            raise failed("router", self._router_name, request_id, error) from error
         return check_choice(self._router_name, choice, self._views)
 
     def _admit(self, request: SimRequest) -> bool:

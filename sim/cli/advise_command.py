@@ -42,6 +42,8 @@ def advise_on(
     write_table(folder, result.rows)
     name, _, stat = latency.removesuffix("_s").rpartition("_")
     advices, front = advise(plan, result.rows, f"latency.{name}_s.{stat}", price_of)
+    for label, why in front.left_out:
+        typer.echo(f"left out: {label}: {why}")
     if not advices:
         typer.echo("no setting can be advised: every one fails, refuses requests or is overloaded")
         return EXIT_FAILED

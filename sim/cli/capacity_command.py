@@ -23,7 +23,8 @@ def find_capacity(
     refuse_if_huge(plan, options.yes)
     price_of = parse_prices(prices)
     question.check()
-    folder = options.out or SWEEPS / f"{plan.base.get('name', 'study')}-capacity"
+    what = "capacity" if question.find == "rate" else question.find
+    folder = options.out or SWEEPS / f"{plan.base.get('name', 'study')}-{what}"
     refuse_other_things(folder)
     is_alone = plan.num_points == 1
 

@@ -127,7 +127,9 @@ def _print(comparison: Comparison, options: CompareOptions) -> None:
 
 
 def _save(comparison: Comparison, configs: Mapping[str, Any], options: CompareOptions) -> None:
-    folder = options.out or COMPARISONS / _folder_name(comparison)
+    folder = options.out or COMPARISONS / _folder_name(
+        str(configs["a"].get("name", "study")), comparison
+    )
     if folder.exists() and any(folder.iterdir()) and not (folder / "compare.json").exists():
         raise StudyError(f"{folder}: holds other things than a comparison; choose another name")
     text = json.dumps(to_json(comparison, configs), indent=2, allow_nan=False, default=str)
@@ -150,5 +152,6 @@ def _draw(comparison: Comparison, path: Path) -> None:
         save_figure(figure, path)
 
 
-def _folder_name(comparison: Comparison) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{comparison.a}-vs-{comparison.b}").strip("-.")
+def _folder_name(study: str, comparison: Comparison) -> str:
+    whole = f"{study}-{comparison.a}-vs-{comparison.b}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-.")

@@ -63,7 +63,8 @@ def run_study(
     _print_results(folder, options)
     if intervals and not options.as_json:
         print_intervals(intervals)
-    typer.echo(f"done in {elapsed_s:.1f} s", err=True)
+    if not result.info.partial:
+        typer.echo(f"done in {elapsed_s:.1f} s", err=True)
     return _end(result, folder)
 
 

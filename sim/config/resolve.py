@@ -131,7 +131,7 @@ def _resolve_load(
         )
     return ClosedLoad(
         concurrency=section.concurrency,
-        rounds=section.rounds or len(trace) // section.concurrency,
+        rounds=section.rounds or -(-len(trace) // section.concurrency),  # the last one uneven
         ramp_s=section.ramp_s,
         client_delay_s=section.client_delay_s,
         client_delay_per_prompt_token_s=section.client_delay_per_prompt_token_s,

@@ -58,7 +58,7 @@ class OpenLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoad:
-    """`concurrency` clients with `rounds` requests each, taken in the trace's order.
+    """`concurrency` clients with up to `rounds` requests each, taken in the trace's order.
 
     Client i starts at `i * ramp_s / concurrency`. After a completion a client waits
     `client_delay_s + client_delay_per_prompt_token_s * prompt tokens of its next request`.

@@ -151,7 +151,7 @@ class OpenLoadSection(Section):
 
 
 class ClosedLoadSection(Section):
-    """`concurrency` clients, each with `rounds` requests one after another.
+    """`concurrency` clients, each with `rounds` requests one after another; without, all there are.
 
     Requests are taken in the trace's order; its arrival times are not used. The clients start
     evenly over `ramp_s`. After a completion a client waits `client_delay_s` plus

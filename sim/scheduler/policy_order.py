@@ -13,6 +13,7 @@ from policies import (
     QueuedRequestView,
     QueuePolicy,
     TrackingPolicy,
+    failed,
 )
 from sim.scheduler.request import Request
 from sim.scheduler.request_queue import KeyedRequestQueue, RequestQueue
@@ -42,7 +43,10 @@ class PolicyOrder:
 
     def key(self, request: Request) -> OrderKey:
         """Its place among others; smaller goes first. Raises `PolicyError` if that is no key."""
-        key = self.policy.key(self.view(request))
+        try:
+            key = self.policy.key(self.view(request))
+        except Exception as error:
+            raise failed("scheduling policy", self._name, request.request_id, error) from error
         if type(key) is not tuple or any(isnan(number) for number in key):
             raise PolicyError(
                 f"scheduling policy {self._name!r} gave the key {key!r} for request "

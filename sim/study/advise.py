@@ -42,12 +42,16 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """All settings of a sweep (means over seeds) with the rows on the front."""
+    """All settings of a sweep (means over seeds) with the rows on the front.
+
+    `left_out`: settings that are not advised whatever they cost, and why.
+    """
 
     labels: tuple[str, ...]
     cost: tuple[float, ...]
     latency_s: tuple[float, ...]
     on_front: tuple[int, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def advise(
@@ -63,7 +67,8 @@ def advise(
     """
     groups = _by_setting(plan, rows)
     priced = [_cost(plan, group, prices or {}) for group in groups.values()]
-    cost = [c if _is_usable(g) else np.nan for c, g in zip(priced, groups.values(), strict=True)]
+    why_not = {label: _why_not(group) for label, group in groups.items()}
+    cost = [c if not why_not[label] else np.nan for c, label in zip(priced, groups, strict=True)]
     latencies = [_mean(group, latency) for group in groups.values()]
     front = notable(pareto_front(cost, latencies).tolist(), latencies)
     labels = list(groups)
@@ -78,7 +83,8 @@ def advise(
         )
         for place, row in enumerate(front)
     ]
-    return advices, Front(tuple(labels), tuple(cost), tuple(latencies), tuple(front))
+    left_out = tuple((label, why) for label, why in why_not.items() if why)
+    return advices, Front(tuple(labels), tuple(cost), tuple(latencies), tuple(front), left_out)
 
 
 def notable(front: Sequence[int], latency_s: Sequence[float]) -> list[int]:
@@ -99,9 +105,14 @@ def _by_setting(plan: Plan, rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def _is_usable(group: Sequence[Row]) -> bool:
-    lost = ("requests.rejected_requests", "requests.unfinished_requests")
-    return not any(row["load.is_saturated"] or sum(row[name] for name in lost) > 0 for row in group)
+def _why_not(group: Sequence[Row]) -> str:
+    """Why a setting is not advised; empty if it may be."""
+    reasons = {
+        "more arrives than it serves": [row["load.is_saturated"] for row in group],
+        "it rejects requests": [row["requests.rejected_requests"] for row in group],
+        "requests are unfinished": [row["requests.unfinished_requests"] for row in group],
+    }
+    return "; ".join(reason for reason, values in reasons.items() if any(values))
 
 
 def _cost(plan: Plan, group: Sequence[Row], prices: Mapping[str, float]) -> float:

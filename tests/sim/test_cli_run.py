@@ -4,11 +4,15 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from sim.cli.interrupt import interrupt_flag
 
 HEADWAY = [sys.executable, "-m", "sim.cli"]
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -298,6 +302,43 @@ def test_a_closed_loop_runs_its_rounds(tmp_path: Path, study: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["requests"]["finished_requests"] == 20
     assert headway(tmp_path, "check", "runs/small").returncode == 0
+
+
+def test_a_closed_loop_without_rounds_serves_the_whole_trace(tmp_path: Path, study: Path) -> None:
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--json",
+        "--set", "load={mode: closed, concurrency: 7}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["requests"]["finished_requests"] == 40
+
+
+FAULTY = """
+def boom(request, *replicas):
+    return request.no_such_thing
+"""
+
+
+@pytest.mark.parametrize("key", ["router", "engine.scheduling_policy"])
+def test_a_policy_that_fails_is_named_with_its_place(tmp_path: Path, study: Path, key: str) -> None:
+    (tmp_path / "mine.py").write_text(FAULTY)
+    done = headway(
+        tmp_path, "run", str(study), "--no-plots", "--replicas", "2", "--set", f"{key}=mine:boom"
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "'mine:boom' failed for request 0: AttributeError" in line
+    assert "mine.py, line 3" in line
+
+
+def test_two_signals_at_once_are_one_interrupt() -> None:
+    with interrupt_flag() as is_interrupted:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert is_interrupted()
+        time.sleep(0.35)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path, study: Path) -> None:

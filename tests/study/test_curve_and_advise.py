@@ -81,4 +81,6 @@ def test_no_setting_may_be_worth_advising(tmp_path, capsys):
     study = write_study(tmp_path, queue_study(300, 2.0))
     arguments = ("--grid", "engine.max_num_seqs=1", "--jobs", "1", "--out", str(tmp_path / "out"))
     assert run_app(["advise", str(study), *arguments]) == 1
-    assert "no setting can be advised" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "no setting can be advised" in out
+    assert "left out: engine.max_num_seqs 1: more arrives than it serves" in out
