@@ -56,10 +56,19 @@ def staged_folder(target: Path, overwrite: bool = False) -> Iterator[Path]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ResultError(f"{target}: the run folder can't be written ({reason})") from error
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        _remove_whatever_comes(stage)
         with contextlib.suppress(OSError):  # one that holds something stays
             for parent in new_parents:
                 parent.rmdir()
+
+
+def _remove_whatever_comes(stage: Path) -> None:
+    """Remove a folder, also where a signal falls into it: it comes through afterwards."""
+    try:
+        shutil.rmtree(stage, ignore_errors=True)
+    except BaseException:
+        _remove_whatever_comes(stage)
+        raise
 
 
 def being_written(target: Path) -> list[int]:

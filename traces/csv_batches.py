@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
 
-from traces.errors import bad_place
+from traces.errors import TraceError, bad_place
 from traces.rows import ROWS_PER_CHUNK
 
 
@@ -113,21 +113,42 @@ def header_and_batches(
 
 
 def _batches(path: str, lines: Iterator[str], num_lines: int, first_row: int) -> Iterator[Batch]:
-    while some := list(islice(lines, ROWS_PER_CHUNK)):
+    while True:
+        some, error = _take(lines)
+        if not some and error is None:
+            return
         batch = _plain_batch(some, num_lines + 1, first_row)
         if batch is None:
-            yield from _read_batches(path, chain(some, lines), num_lines, first_row)
+            rest = lines if error is None else _raising(error)
+            yield from _read_batches(path, chain(some, rest), num_lines, first_row)
             return
         num_lines += len(some)
         first_row += len(batch)
         if len(batch):
             yield batch
+        if error is not None:
+            raise error
+
+
+def _take(lines: Iterator[str]) -> tuple[list[str], TraceError | None]:
+    """Some lines, and what is wrong with the one after them: faults before it come first."""
+    some: list[str] = []
+    try:
+        some.extend(islice(lines, ROWS_PER_CHUNK))
+    except TraceError as error:
+        return some, error
+    return some, None
+
+
+def _raising(error: TraceError) -> Iterator[str]:
+    raise error
+    yield
 
 
 def _plain_batch(some: list[str], first_line: int, first_row: int) -> PlainBatch | None:
     """None where a line needs the full reader."""
     text = "".join(some).replace("\r\n", "\n")
-    if '"' in text or "\r" in text or max(map(len, some)) >= csv.field_size_limit():
+    if '"' in text or "\r" in text or max(map(len, some), default=0) >= csv.field_size_limit():
         return None
     texts = text.removesuffix("\n").split("\n")
     numbers: Sequence[int] = range(first_line, first_line + len(texts))

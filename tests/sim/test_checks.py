@@ -206,3 +206,14 @@ def test_latencies_that_do_not_follow_from_their_times_are_caught(tmp_path):
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(ResultError, match="no such run folder"):
         check_dir(tmp_path / "nowhere")
+
+
+def test_the_rounding_of_sums_is_no_difference(tmp_path):
+    folder = save(hand_run(), tmp_path / "run", plots=False)
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    for factor, is_sound in ((1 + 1e-14, True), (1 + 1e-9, False)):
+        changed = json.loads(json.dumps(summary))
+        changed["replicas"][0]["busy_s"] *= factor
+        path.write_text(json.dumps(changed))
+        assert all(outcome.ok for outcome in check_dir(folder)) == is_sound

@@ -6,6 +6,7 @@ import csv
 import io
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,21 @@ def outcome(read):
         return read()
     except (csv.Error, TraceError):
         return "refused"
+
+
+def test_of_two_faults_the_first_is_named(tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_bytes(b'a,b\n1,2\n1,"2"x\n2,2\n\xff,2\n')
+    with InputFile(path) as file:
+        _, _, batches = header_and_batches("two.csv", file.lines(), 0)
+        with pytest.raises(TraceError, match=r"line 3: this is no CSV row"):
+            list(batches)
+    path.write_bytes(b"a,b\n1,2\n\xff,2\n")
+    with InputFile(path) as file:
+        _, _, batches = header_and_batches("two.csv", file.lines(), 0)
+        assert len(next(batches)) == 1
+        with pytest.raises(TraceError, match=r"line 3: byte"):
+            next(batches)
 
 
 @given(rows=st.lists(st.lists(st.text("ab1 ", min_size=1), min_size=3, max_size=3), min_size=1))
