@@ -31,6 +31,12 @@ cost_model: {kind: roofline}
 """
 
 
+def hear_signals() -> None:
+    """As from a terminal: a job in the background of a script is started to ignore Ctrl-C."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def headway(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*HEADWAY, *arguments],
@@ -41,6 +47,7 @@ def headway(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=120,
         stdin=subprocess.DEVNULL,
         check=False,
+        preexec_fn=hear_signals,
     )
 
 
@@ -329,6 +336,21 @@ def test_a_policy_that_fails_is_named_with_its_place(tmp_path: Path, study: Path
     (line,) = done.stderr.splitlines()
     assert "'mine:boom' failed for request 0: AttributeError" in line
     assert "mine.py, line 3" in line
+
+
+def test_what_it_was_started_to_ignore_is_ignored(tmp_path: Path, study: Path) -> None:
+    (tmp_path / "ctrl_c.py").write_text(INTERRUPTING_ROUTER.replace("SIGNAL", "SIGTERM"))
+    command = f"trap '' TERM; exec {' '.join(HEADWAY)} run {study} --no-plots --replicas 2"
+    done = subprocess.run(
+        f"{command} --set router=ctrl_c:Interrupting",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_two_signals_at_once_are_one_interrupt() -> None:
