@@ -51,7 +51,7 @@ def wrong_mask(query, keys, values, plan):
 
 
 def unsupported(query, keys, values, plan):
-    raise NotImplementedError("compute capability")
+    raise RuntimeError("no kernel image is available for execution on the device")
 
 
 def table(name, kernel, kind=TableAttention):
