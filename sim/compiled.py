@@ -13,6 +13,7 @@ rows of whole runs. Here is what joins it to a simulation, in one of two ways:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from sim._core import native
 from sim.compiled_rows import gap_columns, request_columns, step_columns
 from sim.config.resolved import EngineConfig
 from sim.coverage import CoverageCount
+from sim.endless import endless_preemption, max_preemptions_in_vain
 from sim.engine import Steps
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.records import Records
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 OnEnd = Callable[[SimRequest], None]
 
 
-def make_core(engine: EngineConfig, cost: CostModel, *, stops_at_ends: bool) -> CoreReplica:
+def make_core(
+    engine: EngineConfig, cost: CostModel, *, stops_at_ends: bool, replica_id: int = 0
+) -> CoreReplica:
     """A core for this engine; it must be one that the core covers (`sim.config.core_options`)."""
     assert native is not None
     scheduler, cache = engine.scheduler, engine.cache
@@ -62,8 +66,14 @@ def make_core(engine: EngineConfig, cost: CostModel, *, stops_at_ends: bool) -> 
         shape_type=StepShape,
         # Steps with chunks that lie beyond a model's range are counted where it is asked.
         chunks_in_python=isinstance(cost, CoverageCount),
+        max_preempted_in_vain=max_preemptions_in_vain(scheduler),
+        on_endless=partial(_raise_endless, engine, replica_id),
     )
     return core
+
+
+def _raise_endless(engine: EngineConfig, replica_id: int, now_s: float, since_s: float) -> None:
+    raise endless_preemption(engine.scheduler, engine.cache, replica_id, now_s, since_s)
 
 
 def _form(model: CostModel) -> dict[str, Any] | None:
@@ -189,7 +199,9 @@ class CompiledFleet:
     ) -> None:
         self.env = env
         self.replicas = tuple(
-            CompiledReplica(i, make_core(engine, cost, stops_at_ends=on_end is not None), env)
+            CompiledReplica(
+                i, make_core(engine, cost, stops_at_ends=on_end is not None, replica_id=i), env
+            )
             for i in range(num_replicas)
         )
         self.cores = tuple(replica.core for replica in self.replicas)

@@ -11,6 +11,7 @@ from simpy.events import Event
 
 from calibration import CostModel, StepShape
 from sim.drafts import DraftModel
+from sim.endless import endless_preemption, max_preemptions_in_vain
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.records import Records
 from sim.scheduler.interface import SchedulerInterface
@@ -93,9 +94,12 @@ class Replica:
         self._splits = None if explain is None else SplitClock(self.requests, explain)
         self._last_end_s = 0.0  # when the device finishes its last batch
         self._last_result_s = -1.0  # when the last step's tokens came out
+        self._last_token_s = -1.0  # when a token came out last
         self._wake: Event | None = None
         self._stalled = False
         self._num_preempted_before = 0  # by empty steps, which have no row of their own
+        self._num_preempted_in_vain = 0  # since the last token came out
+        self._max_preempted_in_vain = max_preemptions_in_vain(scheduler.config)
         run = self._run_async if scheduler.config.async_scheduling else self._run
         self._process = env.process(run())
 
@@ -182,10 +186,22 @@ class Replica:
         output = self.scheduler.schedule()
         if self._splits is not None:
             self._splits.decided(self.env.now, output)
+        self._count_preemptions(output)
         if not output.num_scheduled_tokens:
             self._stall(output)
             return None
         return self._make_batch(output, self._shape(output), len(output.num_scheduled_tokens))
+
+    def _count_preemptions(self, output: SchedulerOutput) -> None:
+        self._num_preempted_in_vain += len(output.preempted_req_ids)
+        if self._num_preempted_in_vain > self._max_preempted_in_vain:
+            raise endless_preemption(
+                self.scheduler.config,
+                self.scheduler.cache_config,
+                self.replica_id,
+                self.env.now,
+                self._last_token_s,
+            )
 
     def _stall(self, output: SchedulerOutput) -> None:
         """An empty step: nothing can change by itself any more, unless something was freed."""
@@ -322,6 +338,12 @@ class Replica:
         self._num_preempted_before = 0
         self._num_known_tokens += emitted.num_tokens
         self._last_result_s = now
+        if emitted.num_tokens:
+            self._tokens_came(now)
+
+    def _tokens_came(self, now: float) -> None:
+        self._last_token_s = now
+        self._num_preempted_in_vain = 0
 
     def _end(self, ended: Sequence[EngineCoreOutput]) -> None:
         """Let requests go; all that end with a step have left before anybody hears of one.

@@ -161,6 +161,7 @@ class LeapReplica(Replica):
         output = step.output
         if self._splits is not None:
             self._splits.decided(self.env.now, output)
+        self._count_preemptions(output)
         if step.is_empty:
             self._stall(output)
             return None
@@ -284,6 +285,7 @@ class LeapReplica(Replica):
         self.num_steps += num_steps
         self._num_known_tokens += num_steps * row.num_requests
         self._last_result_s = float(row.ends_s[-1])
+        self._tokens_came(self._last_result_s)
         if self._splits is not None:
             self._splits.leapt(self._last_result_s)
         for result in ended:

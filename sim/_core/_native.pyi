@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 Chunk = tuple[int, tuple[bytes, ...]]
@@ -35,6 +36,8 @@ class CoreReplica:
         cost_form: dict[str, Any] | None,
         shape_type: Any,
         chunks_in_python: bool,
+        max_preempted_in_vain: int,
+        on_endless: Callable[[float, float], None],
     ) -> CoreReplica: ...
     def submit(
         self,

@@ -338,6 +338,9 @@ struct Core {
     bool is_stalled, stops_at_ends, is_mid_turn;
     int64_t num_steps, num_known_tokens, num_ended;
     int64_t num_preempted_before; /* by empty steps, which have no row of their own */
+    int64_t num_preempted_in_vain, max_preempted_in_vain; /* since the last token came out */
+    double last_token_s;
+    PyObject *on_endless; /* called where they are too many: it raises */
     /* rows */
     Table step_rows, request_rows, gap_rows;
     int64_t actions_since_signals;

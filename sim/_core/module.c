@@ -356,18 +356,19 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *options)
         "long_prefill_token_threshold", "is_priority", "enable_chunked_prefill",
         "scheduler_reserve_full_isl", "async_scheduling", "num_usable_blocks", "block_size",
         "watermark_blocks", "enable_prefix_caching", "host_per_step_s", "host_per_request_s",
-        "stops_at_ends", "cost", "cost_form", "shape_type", "chunks_in_python", NULL};
+        "stops_at_ends", "cost", "cost_form", "shape_type", "chunks_in_python",
+        "max_preempted_in_vain", "on_endless", NULL};
     long long max_num_seqs, token_budget, max_num_batched_tokens, max_model_len, threshold;
-    long long num_usable_blocks, block_size, watermark_blocks;
+    long long num_usable_blocks, block_size, watermark_blocks, max_preempted_in_vain;
     int is_priority, chunked, reserve, is_async, caching, stops_at_ends, chunks_in_python;
     double host_per_step_s, host_per_request_s;
-    PyObject *cost, *form, *shape_type;
+    PyObject *cost, *form, *shape_type, *on_endless;
     if (!PyArg_ParseTupleAndKeywords(
-            args, options, "$LLLLLppppLLLpddpOOOp", names, &max_num_seqs, &token_budget,
+            args, options, "$LLLLLppppLLLpddpOOOpLO", names, &max_num_seqs, &token_budget,
             &max_num_batched_tokens, &max_model_len, &threshold, &is_priority, &chunked, &reserve,
             &is_async, &num_usable_blocks, &block_size, &watermark_blocks, &caching,
             &host_per_step_s, &host_per_request_s, &stops_at_ends, &cost, &form, &shape_type,
-            &chunks_in_python))
+            &chunks_in_python, &max_preempted_in_vain, &on_endless))
         return NULL;
     if (block_size < 1 || num_usable_blocks < 1) {
         PyErr_SetString(PyExc_ValueError, "block_size and num_usable_blocks must be at least 1");
@@ -399,7 +400,9 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *options)
     core->group.block_size = block_size;
     core->group.last_joined_index = -1;
     core->group.phases = PyMem_Calloc((size_t)block_size, sizeof(int64_t));
-    core->last_result_s = -1.0;
+    core->last_result_s = core->last_token_s = -1.0;
+    core->max_preempted_in_vain = max_preempted_in_vain;
+    core->on_endless = Py_NewRef(on_endless);
     core->texts = PyDict_New();
     if (!core->group.phases) PyErr_NoMemory();
     table_init(&core->step_rows, 15);
@@ -444,6 +447,7 @@ static void core_dealloc(PyObject *self) {
     table_clear(&core->request_rows);
     table_clear(&core->gap_rows);
     Py_CLEAR(core->texts);
+    Py_CLEAR(core->on_endless);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);

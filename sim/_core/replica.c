@@ -80,9 +80,19 @@ static void fill_shape(Core *core, const Step *step) {
     }
 }
 
+/* Requests that preempt each other for ever end the run: see sim/endless.py. */
+static void count_preemptions(Core *core, const Step *step, double now_s) {
+    core->num_preempted_in_vain += step->num_preempted;
+    if (core->num_preempted_in_vain <= core->max_preempted_in_vain) return;
+    Py_XDECREF(PyObject_CallFunction(core->on_endless, "dd", now_s, core->last_token_s));
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "on_endless must raise");
+    core_fail(core);
+}
+
 /* Decide a step and put it on the device; false if there is nothing to compute. */
 static bool schedule_batch(Core *core, double now_s) {
     Step *step = scheduler_next_step(core, now_s);
+    count_preemptions(core, step, now_s);
     if (!step->num_decodes && !step->num_entries) {
         /* Nothing can change by itself any more, unless something was freed. */
         core->is_stalled = !(step->num_preempted || step->reports_finished);
@@ -161,6 +171,10 @@ static bool update(Core *core, double now_s) {
     core->num_preempted_before = 0;
     core->num_known_tokens += num_emitted;
     core->last_result_s = now_s;
+    if (num_emitted) {
+        core->last_token_s = now_s;
+        core->num_preempted_in_vain = 0;
+    }
     for (int64_t i = 0; i < core->num_ended_now; i++) {
         Request *request = core->ended[i];
         core->num_known_tokens -= request->num_prompt_tokens + request->num_output_tokens;
