@@ -21,7 +21,7 @@ from sim.executor.host_time import measure_host_overhead
 from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.executor_study import LoadComparison, compare, make_loads
-from sim.validate.load_study import Load, Machine
+from sim.validate.load_study import NUM_SIMULATED, Load, Machine
 
 _PACE_TOKENS = 512  # most tokens of a point at which the pace is taken
 _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
@@ -134,10 +134,11 @@ def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
         "",
         f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
         f" {load.cache.block_size}, {repeats} runs; preemptions {executed:.1f} executed,"
-        f" {simulated:.0f} simulated",
+        f" {simulated:.1f} simulated",
         f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"
         f" time {steps.total_error:+.1%}; host time {comparison.host_error:+.1%}",
-        f"{'':12}{'executed':>12}{'simulated':>12}{'error':>9}{'run to run':>12}",
+        f"steps scatter by {steps.scatter}: so do those of {NUM_SIMULATED} simulations",
+        f"{'':12}{'executed':>12}{'simulated':>12}{'error':>9}{'run to run':>12}{'simulated':>12}",
     ]
     return lines + _statistic_lines(comparison)
 
@@ -147,5 +148,6 @@ def _statistic_lines(comparison: LoadComparison) -> list[str]:
         f"{item.metric + ' ' + item.statistic:12}{item.measured_s * 1e3:>9.1f} ms"
         f"{item.predicted_s * 1e3:>9.1f} ms{item.error:>+9.1%}"
         f"{'-' if np.isnan(item.noise) else format(item.noise, '.1%'):>12}"
+        f"{item.predicted_noise:>12.1%}"
         for item in comparison.statistics
     ]

@@ -12,14 +12,14 @@ from sim.executor.executor import ExecutedRun
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.sim_request import SimRequest
 from sim.validate.load_study import (
-    METRICS,
     FloatArray,
     Load,
     Machine,
     StatisticError,
     StepErrors,
+    pooled,
     predict,
-    simulated,
+    predict_scattered,
     statistics_of,
 )
 from traces import Lognormal, LognormalLengths, PoissonArrivals, generate
@@ -35,23 +35,24 @@ class LoadComparison:
     measured: Mapping[str, FloatArray]
     predicted: Mapping[str, FloatArray]
     num_preemptions: tuple[float, float]
-    """Of the executor (mean over runs) and of the simulation."""
+    """Of the executor and of the simulation, means over runs."""
     host_error: float
     """Signed relative error of the host's time, over all steps."""
 
 
 def compare(machine: Machine, load: Load, runs: Sequence[ExecutedRun]) -> LoadComparison:
-    """Set a simulation of a load beside runs of it on the executor."""
-    predicted, num_preemptions = simulated(machine, load)
+    """Set simulations of a load beside runs of it on the executor; steps scatter as its do."""
+    steps = _step_errors(machine, runs)
+    predicted, num_preemptions = predict_scattered(machine, load, steps.scatter)
     measured = [request_times(run.requests) for run in runs]
     executed = [sum(step.num_preempted for step in run.steps) for run in runs]
     return LoadComparison(
         load,
-        _step_errors(machine, runs),
+        steps,
         statistics_of(predicted, measured),
-        {metric: np.concatenate([times[metric] for times in measured]) for metric in METRICS},
-        predicted,
-        (float(np.mean(executed)), float(num_preemptions)),
+        pooled(measured),
+        pooled(predicted),
+        (float(np.mean(executed)), num_preemptions),
         _host_error(machine, runs),
     )
 
@@ -117,10 +118,13 @@ def _span_s(machine: Machine, load: Load) -> float:
 def _step_errors(machine: Machine, runs: Sequence[ExecutedRun]) -> StepErrors:
     cost = ProfileCost(machine.profile)
     steps = [step for run in runs for step in run.steps]
+    has_chunks = [bool(step.shape.chunks) for step in steps]
     return StepErrors(
         np.array([step.end_s - step.start_s for step in steps]),
         np.array([cost.step_time_s(step.shape) for step in steps]),
-        tuple("with chunks" if step.shape.chunks else "decodes only" for step in steps),
+        tuple("with chunks" if has else "decodes only" for has in has_chunks),
+        np.repeat(np.arange(len(runs)), [len(run.steps) for run in runs]),
+        np.array(has_chunks),
     )
 
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibration import GpuSpec, ModelSpec, Profile, ProfileCost
+from calibration import CostModel, GpuSpec, ModelSpec, Profile, ProfileCost
 from sim.config.resolved import EngineConfig, ResolvedStudy
 from sim.engine import HostOverhead
 from sim.metrics import e2e_s, is_finished, tpot_s, ttft_s
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
+from sim.validate.scattered_cost import Scatter, ScatteredCost
 from traces import Trace
 
 FloatArray = npt.NDArray[np.float64]
+NUM_SIMULATED = 20
 METRICS = ("TTFT", "TPOT", "E2E")
 STATISTICS: Mapping[str, float | None] = {"mean": None, "p50": 50.0, "p99": 99.0}
 
@@ -42,9 +44,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class StatisticError:
-    """One statistic of one metric: predicted, measured (mean over runs), and the runs' own spread.
+    """One statistic of one metric: means over simulated and over real runs, and their spread.
 
-    `noise` is the standard deviation of the runs over their mean, NaN for a single run.
+    `noise` is the standard deviation of the real runs over their mean, `predicted_noise` that of
+    the simulated ones; NaN for a single run.
     """
 
     metric: str
@@ -52,6 +55,7 @@ class StatisticError:
     predicted_s: float
     measured_s: float
     noise: float
+    predicted_noise: float
 
     @property
     def error(self) -> float:
@@ -61,17 +65,37 @@ class StatisticError:
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """Executed steps beside the profile's times for the same batches, and the kind of each."""
+    """Executed steps beside the profile's times for the same batches, and the kind of each.
+
+    `run` has the number of the run that each was a step of, `has_chunks` whether it held more than
+    decodes.
+    """
 
     measured_s: FloatArray
     predicted_s: FloatArray
     kinds: tuple[str, ...]
+    run: npt.NDArray[np.int64]
+    has_chunks: npt.NDArray[np.bool_]
 
     def of_kind(self, kind: str) -> StepErrors:
         """Return the steps of one kind."""
         here = np.array([own == kind for own in self.kinds])
         kinds = tuple(own for own in self.kinds if own == kind)
-        return StepErrors(self.measured_s[here], self.predicted_s[here], kinds)
+        return StepErrors(
+            self.measured_s[here],
+            self.predicted_s[here],
+            kinds,
+            self.run[here],
+            self.has_chunks[here],
+        )
+
+    @property
+    def scatter(self) -> Scatter:
+        """How far steps scatter about their predictions within a run."""
+        ratios = np.log(self.measured_s / self.predicted_s)
+        for run in np.unique(self.run):
+            ratios[self.run == run] -= np.median(ratios[self.run == run])
+        return Scatter(_spread(ratios[~self.has_chunks]), _spread(ratios[self.has_chunks]))
 
     @property
     def mape(self) -> float:
@@ -89,20 +113,48 @@ class StepErrors:
         return float(self.predicted_s.sum() / self.measured_s.sum()) - 1.0
 
 
+def _spread(ratios: FloatArray) -> float:
+    """Standard deviation as half of what lies between the percentiles 16 and 84.
+
+    So a few steps in which the machine did something else count for nothing.
+    """
+    if not len(ratios):
+        return 0.0
+    low, high = np.percentile(ratios, (16, 84))
+    return float(high - low) / 2
+
+
 def predict(machine: Machine, load: Load) -> dict[str, FloatArray]:
     """Simulate a load; returns times of each finished request by metric, in order of requests."""
-    return simulated(machine, load)[0]
+    return _simulate(machine, load, ProfileCost(machine.profile))[0]
 
 
-def simulated(machine: Machine, load: Load) -> tuple[dict[str, FloatArray], int]:
-    """Return what `predict` does, and the number of preemptions."""
+def predict_scattered(
+    machine: Machine, load: Load, scatter: Scatter
+) -> tuple[list[dict[str, FloatArray]], float]:
+    """Simulate a load some times, each with other steps a little longer or shorter.
+
+    Who is decoded beside whose prompt hangs on such chances, in reality as in a simulation, and
+    the tail of a hundred requests is made of a few of them: only means over runs compare.
+    `scatter`: `StepErrors.scatter`. Returns what `predict` does, of each run, and the mean number
+    of preemptions.
+    """
+    profile = ProfileCost(machine.profile)
+    runs = [
+        _simulate(machine, load, ScatteredCost(profile, scatter, number))
+        for number in range(NUM_SIMULATED)
+    ]
+    return [times for times, _ in runs], float(np.mean([count for _, count in runs]))
+
+
+def _simulate(machine: Machine, load: Load, cost: CostModel) -> tuple[dict[str, FloatArray], int]:
     study = ResolvedStudy(
         name="validation",
         seed=0,
         trace=load.trace,
         model=machine.model,
         gpu=_as_gpu(machine.profile),
-        cost_model=ProfileCost(machine.profile),
+        cost_model=cost,
         engine=EngineConfig(
             scheduler=load.scheduler,
             cache=load.cache,
@@ -125,24 +177,37 @@ def _as_gpu(profile: Profile) -> GpuSpec:
 
 
 def statistics_of(
-    predicted: Mapping[str, FloatArray], measured: Sequence[Mapping[str, FloatArray]]
+    predicted: Sequence[Mapping[str, FloatArray]], measured: Sequence[Mapping[str, FloatArray]]
 ) -> tuple[StatisticError, ...]:
-    """Return every statistic of every metric; `measured` are the runs."""
+    """Return every statistic of every metric, as means over the simulated and the real runs."""
     return tuple(
         _statistic(metric, name, predicted, measured) for metric in METRICS for name in STATISTICS
     )
 
 
+def pooled(runs: Sequence[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
+    """Times of all runs together, by metric."""
+    return {metric: np.concatenate([times[metric] for times in runs]) for metric in METRICS}
+
+
 def _statistic(
     metric: str,
     name: str,
-    predicted: Mapping[str, FloatArray],
+    predicted: Sequence[Mapping[str, FloatArray]],
     measured: Sequence[Mapping[str, FloatArray]],
 ) -> StatisticError:
-    values = np.array([_of(times[metric], name) for times in measured])
+    predicted_s, predicted_noise = _over_runs(predicted, metric, name)
+    measured_s, noise = _over_runs(measured, metric, name)
+    return StatisticError(metric, name, predicted_s, measured_s, noise, predicted_noise)
+
+
+def _over_runs(
+    runs: Sequence[Mapping[str, FloatArray]], metric: str, name: str
+) -> tuple[float, float]:
+    """Mean of a statistic over runs, and its standard deviation as a share of that."""
+    values = np.array([_of(times[metric], name) for times in runs])
     mean = float(values.mean())
-    noise = float(values.std(ddof=1)) / mean if len(values) > 1 else float("nan")
-    return StatisticError(metric, name, _of(predicted[metric], name), mean, noise)
+    return mean, float(values.std(ddof=1)) / mean if len(values) > 1 else float("nan")
 
 
 def _of(times: FloatArray, statistic: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.validate.load_study import Machine, StatisticError, StepErrors
+from sim.validate.load_study import NUM_SIMULATED, Machine, StatisticError, StepErrors
 from sim.validate.vllm_study import VllmComparison
 
 _MS = 1e3
@@ -38,8 +38,10 @@ def comparison_lines(comparison: VllmComparison, repeats: int) -> list[str]:
         "",
         f"{load.name}: {len(load.trace)} requests, prompts of {_mean(load.trace.num_prompt_tokens)}"
         f" and outputs of {_mean(outputs)} tokens in the mean, {repeats} runs; preemptions"
-        f" {executed:.1f} executed, {predicted:.0f} simulated",
-        f"{'':12}{'vLLM':>12}{'simulated':>12}{'error':>9}{'run to run':>12}{'in engine':>12}",
+        f" {executed:.1f} executed, {predicted:.1f} simulated; steps scatter by"
+        f" {comparison.steps.scatter}: so do those of {NUM_SIMULATED} simulations",
+        f"{'':12}{'vLLM':>12}{'simulated':>12}{'error':>9}{'run to run':>12}{'simulated':>12}"
+        f"{'in engine':>12}",
         *_statistic_lines(comparison),
         *_step_lines(comparison.steps),
         *_made_of_lines(comparison),
@@ -51,7 +53,8 @@ def _statistic_lines(comparison: VllmComparison) -> list[str]:
     return [
         f"{seen.metric + ' ' + seen.statistic:12}{_MS * seen.measured_s:>9.1f} ms"
         f"{_MS * seen.predicted_s:>9.1f} ms{seen.error:>+9.1%}"
-        f"{'-' if np.isnan(seen.noise) else format(seen.noise, '.1%'):>12}{inside.error:>+12.1%}"
+        f"{'-' if np.isnan(seen.noise) else format(seen.noise, '.1%'):>12}"
+        f"{seen.predicted_noise:>12.1%}{inside.error:>+12.1%}"
         for seen, inside in zip(comparison.client, comparison.engine, strict=True)
     ]
 

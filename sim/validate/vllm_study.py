@@ -20,14 +20,14 @@ from sim.engine import HostOverhead
 from sim.executor.host_line import fit_host_overhead
 from sim.validate.engine_log import EngineRun, LoggedStep
 from sim.validate.load_study import (
-    METRICS,
     FloatArray,
     Load,
     Machine,
     StatisticError,
     StepErrors,
+    pooled,
     predict,
-    simulated,
+    predict_scattered,
     statistics_of,
 )
 from sim.validate.vllm_server import EngineSettings, VllmServer, Workload
@@ -125,11 +125,11 @@ class VllmComparison:
 
 
 def compare_runs(machine: Machine, load: Load, runs: Sequence[EngineRun]) -> VllmComparison:
-    """Set a simulation of a load beside its runs."""
-    predicted, num_preemptions = simulated(machine, load)
+    """Set simulations of a load beside its runs; steps scatter as theirs do."""
     client = [run.seen_by_client() for run in runs]
     engine = [run.seen_by_engine() for run in runs]
     steps = _step_errors(machine, runs)
+    predicted, num_preemptions = predict_scattered(machine, load, steps.scatter)
     hosts = host_times(runs)
     delays = [run.delays() for run in runs]
     executed = [sum(step.num_preempted for step in run.steps) for run in runs]
@@ -139,10 +139,10 @@ def compare_runs(machine: Machine, load: Load, runs: Sequence[EngineRun]) -> Vll
         steps,
         statistics_of(predicted, client),
         statistics_of(predicted, engine),
-        statistics_of(predict(paced, load), engine),
-        {metric: np.concatenate([times[metric] for times in client]) for metric in METRICS},
-        predicted,
-        (float(np.mean(executed)), float(num_preemptions)),
+        statistics_of(predict_scattered(paced, load, steps.scatter)[0], engine),
+        pooled(client),
+        pooled(predicted),
+        (float(np.mean(executed)), num_preemptions),
         (
             float(np.mean([seconds for _, seconds in hosts])),
             float(np.mean([machine.host.step_s(size) for size, _ in hosts])),
@@ -217,11 +217,14 @@ def _held_out(profile: Profile, steps: Sequence[LoggedStep]) -> list[HeldOutStep
 
 
 def _step_errors(machine: Machine, runs: Sequence[EngineRun]) -> StepErrors:
-    found = _held_out(machine.profile, [step for run in runs for step in run.steps])
+    steps = [step for run in runs for step in run.steps]
+    found = _held_out(machine.profile, steps)
     return StepErrors(
         np.array([step.measured_s for step in found]),
         np.array([step.predicted_s for step in found]),
         tuple(step.region for step in found),
+        np.repeat(np.arange(len(runs)), [len(run.steps) for run in runs]),
+        np.array([bool(step.shape.chunks) for step in steps]),
     )
 
 
