@@ -49,6 +49,32 @@ def test_aliases(alias: str, name: str) -> None:
     assert load_gpu(alias).name == name
 
 
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),
+        ("NVIDIA H200", "h200-sxm-141gb"),
+        ("NVIDIA B200", "b200-sxm-180gb"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"),
+    ],
+)
+def test_a_gpu_is_known_by_what_cuda_calls_it(reported: str, name: str) -> None:
+    """Profiles that are measured here hold the device's own name, as the driver reports it."""
+    assert load_gpu(reported).name == name
+
+
+@pytest.mark.parametrize("other", ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA A100-PCIE-40GB"])
+def test_a_gpu_with_another_memory_or_power_is_not_taken_for_one_that_is_known(other: str) -> None:
+    with pytest.raises(CalibrationError, match="unknown GPU"):
+        load_gpu(other)
+
+
 def test_unknown_gpu_offers_the_nearest() -> None:
     with pytest.raises(CalibrationError, match="unknown GPU 'H1000'; did you mean 'h100-sxm-80gb'"):
         load_gpu("H1000")
