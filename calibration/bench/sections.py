@@ -1,10 +1,10 @@
 """The microbenchmarks: for each point, work on the decoder's own weights and cache, and its time.
 
 On the CPU the parts of a step are timed inside a whole step (`parts`). On CUDA each goes through
-all layers alone, so that weights and cache blocks are as cold as in a step. Before each timing runs
-a small whole step, which leaves caches as the step before would. What the host copies to a CUDA
-device is copied beforehand: a graph can't hold it, and engines do it while the device still runs
-the step before.
+all layers alone, so that weights and cache blocks are as cold as in a step. Right before each
+timing runs a small whole step, which leaves caches as the step before would. What the host copies
+to a CUDA device is copied beforehand: a graph can't hold it, and engines do it while the device
+still runs the step before.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,7 @@ from calibration.bench.points import CURVES, MIXED, OPERATION, SKEW, SKEWED_MIX,
 from calibration.bench.samples import Sample
 from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import IntArray, Piece, StepBatch, pack
-from calibration.bench.timing import Timer
-
-Work = Callable[[], Any]
+from calibration.bench.timing import Timer, Work
 
 OPERATIONS = (
     "embedding",
@@ -70,9 +68,8 @@ class Sections:
         with torch.inference_mode():
             if point.table in _PARTS and not self.decoder.device.is_cuda:
                 return self._in_step(point)
-            work = self._work(point)
-            self._step_before(self._num_rows(point))
-            return self._timer(work)
+            num_rows = self._num_rows(point)
+            return self._timer(self._work(point), lambda: self._step_before(num_rows))
 
     def _in_step(self, point: Point) -> Sample:
         batch = self._batch(_sizes(point))
