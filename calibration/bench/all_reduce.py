@@ -1,28 +1,30 @@
 """All-reduces of a tensor-parallel group, timed between processes: one a GPU, or on the CPU.
 
 NCCL between CUDA devices, gloo between processes of one machine. On CUDA a time is that of calls
-in a row between two events, so that launches are hidden as they are inside a graph; on the CPU it
-is the wall clock's. Serving engines have quicker all-reduces of their own for small messages
-between GPUs of one board: NCCL's times are upper bounds for them.
+in a row between two events, launched while the devices still wait, so that launches are hidden as
+they are inside a graph; on the CPU it is the wall clock's. Serving engines have quicker all-reduces
+of their own for small messages between GPUs of one board: NCCL's times are upper bounds for them.
 """
 
 import json
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from calibration.bench.device import BenchDevice, torch_dtype
+from calibration.bench.device import BenchDevice, open_device, torch_dtype
 from calibration.bench.group import AllReduceTimes
+from calibration.bench.timing import time_in_a_row
 from calibration.errors import CalibrationError
 
 _WARM_UPS, _REPEATS, _CALLS_IN_A_ROW = 3, 15, 5
+_TIMEOUT = timedelta(seconds=120)  # of a call: torch would wait ten minutes for a lost process
 
 
 class _Group(NamedTuple):
@@ -30,7 +32,7 @@ class _Group(NamedTuple):
 
     folder: str
     backend: str
-    num_ranks: int
+    devices: tuple[str, ...]
     num_threads: int
     dtype: str
     message_bytes: tuple[int, ...]
@@ -45,8 +47,9 @@ def time_all_reduces(
         CalibrationError: too few devices, no backend for them, or a process that fails.
     """
     backend = _backend(device, num_ranks)
+    devices = _devices(device, num_ranks)
     with tempfile.TemporaryDirectory(prefix="headway-all-reduce-") as folder:
-        group = _Group(folder, backend, num_ranks, device.num_threads, dtype, tuple(message_bytes))
+        group = _Group(folder, backend, devices, device.num_threads, dtype, tuple(message_bytes))
         try:
             mp.spawn(_rank, args=(group,), nprocs=num_ranks, join=True)
         except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
@@ -73,14 +76,32 @@ def _backend(device: BenchDevice, num_ranks: int) -> str:
     return "nccl"
 
 
+def _devices(device: BenchDevice, num_ranks: int) -> tuple[str, ...]:
+    """The devices of the group: on CUDA the one that is measured and those after it, all alike."""
+    if not device.is_cuda:
+        return ("cpu",) * num_ranks
+    count, first = torch.cuda.device_count(), device.torch_device.index
+    numbers = [(first + rank) % count for rank in range(num_ranks)]
+    for number in numbers:
+        other = torch.cuda.get_device_name(number)
+        if other != device.name:
+            raise CalibrationError(
+                f"a tensor-parallel group is of like devices, but cuda:{first} is {device.name}"
+                f" and cuda:{number} is {other}"
+            )
+    return tuple(f"cuda:{number}" for number in numbers)
+
+
 def _rank(rank: int, group: _Group) -> None:
     """One process of the group; the first one writes the times."""
-    torch.set_num_threads(group.num_threads)
-    device = torch.device("cuda", rank) if group.backend == "nccl" else torch.device("cpu")
-    if group.backend == "nccl":
-        torch.cuda.set_device(device)
-    store = f"file://{group.folder}/store"
-    dist.init_process_group(group.backend, init_method=store, rank=rank, world_size=group.num_ranks)
+    device = open_device(group.devices[rank], group.num_threads)
+    dist.init_process_group(
+        group.backend,
+        init_method=f"file://{group.folder}/store",
+        rank=rank,
+        world_size=len(group.devices),
+        timeout=_TIMEOUT,
+    )
     try:
         dtype = torch_dtype(group.dtype)
         times_us = [_time_us(device, dtype, size) for size in group.message_bytes]
@@ -91,31 +112,20 @@ def _rank(rank: int, group: _Group) -> None:
         dist.destroy_process_group()
 
 
-def _time_us(device: torch.device, dtype: torch.dtype, message_bytes: int) -> float:
-    message = torch.zeros(max(1, message_bytes // dtype.itemsize), dtype=dtype, device=device)
+def _time_us(device: BenchDevice, dtype: torch.dtype, message_bytes: int) -> float:
+    to = device.torch_device
+    message = torch.zeros(max(1, message_bytes // dtype.itemsize), dtype=dtype, device=to)
+    token = torch.zeros(1, dtype=dtype, device=to)
 
-    def calls() -> None:
-        for _ in range(_CALLS_IN_A_ROW):
-            dist.all_reduce(message)
+    def time_s() -> float:
+        dist.barrier()
+        return time_in_a_row(
+            device,
+            lambda: dist.all_reduce(message),
+            _CALLS_IN_A_ROW,
+            # The devices begin together: who comes first would count the wait for the others.
+            align=(lambda: dist.all_reduce(token)) if device.is_cuda else (lambda: None),
+        )
 
-    timed = _timed_on_cuda if device.type == "cuda" else _timed_on_cpu
-    samples = [timed(calls) for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
-    return statistics.median(samples) / _CALLS_IN_A_ROW
-
-
-def _timed_on_cpu(work: Callable[[], Any]) -> float:
-    dist.barrier()
-    before_s = time.perf_counter()
-    work()
-    return (time.perf_counter() - before_s) * 1e6
-
-
-def _timed_on_cuda(work: Callable[[], Any]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    dist.barrier()
-    torch.cuda.synchronize()
-    begin.record()
-    work()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
+    samples = [time_s() for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
+    return statistics.median(samples) * 1e6
