@@ -15,6 +15,8 @@ from calibration.bench.step_batch import Piece, StepBatch
 from calibration.errors import CalibrationError
 from calibration.model_spec import ModelSpec
 
+_MOST_SCORES_BYTES = 2**30  # of a chunk's float32 scores at once
+
 
 class PagedKVCache:
     """Keys and values of every layer: (blocks, block size, KV heads, head dim) each."""
@@ -137,10 +139,15 @@ def _attend(
         _, heads, head_dim = query.shape
         grouped = query.view(1, keys.shape[1], -1, head_dim)
         return scaled_dot_product_attention(grouped, keys, values).view(1, heads, head_dim)
-    out = scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys, values, attn_mask=mask, enable_gqa=True
-    )
-    return out[0].transpose(0, 1)
+    # CUDA's fused kernels take no mask with grouped heads: all scores lie in memory.
+    rows = max(1, _MOST_SCORES_BYTES // (4 * query.shape[1] * keys.shape[2]))
+    out = [
+        scaled_dot_product_attention(
+            part.transpose(0, 1)[None], keys, values, attn_mask=own, enable_gqa=True
+        )
+        for part, own in zip(query.split(rows), mask.split(rows), strict=True)
+    ]
+    return torch.cat(out, dim=2)[0].transpose(0, 1) if len(out) > 1 else out[0][0].transpose(0, 1)
 
 
 def make_cache(
@@ -153,10 +160,14 @@ def make_cache(
     """
     bytes_per_token = 2 * model.num_hidden_layers * model.kv_size * dtype.itemsize
     needed, free = num_blocks * block_size * bytes_per_token, device.free_bytes()
+    too_little = CalibrationError(
+        f"a KV cache of {num_blocks} blocks of {block_size} tokens needs {needed / 2**30:.2f}"
+        f" GiB for {model.name}; {device.name} has {free / 2**30:.2f} GiB free:"
+        " lower max_num_seqs or max_model_len"
+    )
     if needed > free:
-        raise CalibrationError(
-            f"a KV cache of {num_blocks} blocks of {block_size} tokens needs {needed / 2**30:.2f}"
-            f" GiB for {model.name}; {device.name} has {free / 2**30:.2f} GiB free:"
-            " lower max_num_seqs or max_model_len"
-        )
-    return PagedKVCache(model, num_blocks, block_size, device.torch_device, dtype)
+        raise too_little
+    try:
+        return PagedKVCache(model, num_blocks, block_size, device.torch_device, dtype)
+    except torch.OutOfMemoryError as error:  # free, but in pieces
+        raise too_little from error

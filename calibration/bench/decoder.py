@@ -10,6 +10,7 @@ from calibration.bench.attention import PagedAttention, PagedKVCache
 from calibration.bench.device import BenchDevice, torch_dtype
 from calibration.bench.kernel_choice import choose_attention
 from calibration.bench.step_batch import StepBatch
+from calibration.bench.table_kernels import Setting
 from calibration.errors import CalibrationError
 from calibration.model_spec import ModelSpec
 
@@ -41,33 +42,71 @@ class Rows:
     sine: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch on the device: its rows, and what the attention kernel has planned for it."""
+
+    rows: Rows
+    plan: Any
+
+
 class Decoder:
     """The model and its kernels on one device.
 
-    `step` is a whole step. Its parts (`embed`, `before_attention`, `after_attention`, `last_norm`,
-    `sample`) are what the microbenchmarks time.
+    `step` is a whole step: `prepare` puts a batch on the device, `run` computes it. Its parts
+    (`embed`, `before_attention`, `after_attention`, `last_norm`, `sample`) are what the
+    microbenchmarks time. `kernel` names the attention kernel to take, "" the quickest one; what
+    became of each is in `kernels_tried`. `is_captured`: steps are to run in CUDA graphs.
+    `num_positions`: how far it can go where that is beyond
+    the model's own positions, as in batches that are only timed.
+
+    Raises:
+        CalibrationError: a model that it is not, too little memory, no such kernel here.
     """
 
     def __init__(
-        self, model: ModelSpec, device: BenchDevice, block_size: int = 16, seed: int = 0
+        self,
+        model: ModelSpec,
+        device: BenchDevice,
+        block_size: int = 16,
+        seed: int = 0,
+        *,
+        kernel: str = "",
+        is_captured: bool = False,
+        num_positions: int = 0,
     ) -> None:
+        device.clear()
         _check(model, device)
         self.model, self.device, self.block_size = model, device, block_size
         self.dtype = torch_dtype(model.dtype)
-        self.attention: PagedAttention = choose_attention(device, model, self.dtype, block_size)
+        setting = Setting(device.torch_device, model, self.dtype, block_size, is_captured)
+        chosen = choose_attention(device, setting, kernel)
+        self.attention: PagedAttention = chosen.kernel
+        self.kernels_tried = chosen.tried
         self._generator = torch.Generator(device.torch_device).manual_seed(seed)
         self.embedding = self._weights(model.vocab_size, model.hidden_size)
         self.layers = [self._layer() for _ in range(model.num_hidden_layers)]
         self.norm = self._ones()
-        self.head = self._weights(model.vocab_size, model.hidden_size)
-        self._cosine, self._sine = self._rotary()
+        tied = model.tie_word_embeddings
+        self.head = self.embedding if tied else self._weights(model.vocab_size, model.hidden_size)
+        self._cosine, self._sine = self._rotary(max(num_positions, model.max_position_embeddings))
 
     # A whole step ------------------------------------------------------------------------
 
     def step(self, batch: StepBatch, cache: PagedKVCache) -> list[int]:
         """Compute a batch and return the next token of each piece that wants one (greedy)."""
         with torch.inference_mode():
-            sampled = self.forward(self.rows(batch), self.attention.plan(batch), cache)
+            return self.run(self.prepare(batch), cache)
+
+    def prepare(self, batch: StepBatch) -> Prepared:
+        """Put a batch on the device, and plan its attention."""
+        with torch.inference_mode():
+            return Prepared(self.rows(batch), self.attention.plan(batch))
+
+    def run(self, prepared: Prepared, cache: PagedKVCache) -> list[int]:
+        """Compute a batch, wait, and return the tokens."""
+        with torch.inference_mode():
+            sampled = self.forward(prepared.rows, prepared.plan, cache)
             return [int(token) for token in sampled.tolist()]
 
     def forward(self, rows: Rows, plan: Any, cache: PagedKVCache) -> torch.Tensor:
@@ -87,6 +126,12 @@ class Decoder:
     def rows(self, batch: StepBatch) -> Rows:
         """Put the rows on the device."""
         to = self.device.torch_device
+        # Beyond the table CUDA has no error but one that no later work on the device survives.
+        last = int(batch.positions.max())
+        if last >= len(self._cosine):
+            raise CalibrationError(
+                f"{self.model.name}: position {last} is beyond the {len(self._cosine)} that it has"
+            )
         positions = torch.from_numpy(batch.positions).to(to)
         return Rows(
             torch.from_numpy(batch.token_ids).to(to),
@@ -167,11 +212,11 @@ class Decoder:
     def _ones(self) -> torch.Tensor:
         return torch.ones(self.model.hidden_size, dtype=self.dtype, device=self.device.torch_device)
 
-    def _rotary(self) -> tuple[Any, Any]:
+    def _rotary(self, num_positions: int) -> tuple[Any, Any]:
         half = self.model.head_dim // 2
         to = self.device.torch_device
         rates = _ROPE_BASE ** (-torch.arange(half, device=to, dtype=torch.float32) / half)
-        positions = torch.arange(self.model.max_position_embeddings, device=to)
+        positions = torch.arange(num_positions, device=to)
         angles = positions[:, None] * rates[None, :]
         return angles.cos().to(self.dtype), angles.sin().to(self.dtype)
 
@@ -181,6 +226,10 @@ def _check(model: ModelSpec, device: BenchDevice) -> None:
         raise CalibrationError(
             f"{model.name}: the decoder has no {model.weight_dtype} kernels;"
             " measure the model without quantisation"
+        )
+    if model.experts is not None or model.num_window_layers or model.has_attention_sinks:
+        raise CalibrationError(
+            f"{model.name}: the decoder is Llama's: it has no experts, no windows and no sinks"
         )
     if model.has_qkv_bias or model.has_output_bias or model.has_mlp_bias or model.has_qk_norm:
         raise CalibrationError(

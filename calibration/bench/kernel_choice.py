@@ -2,114 +2,134 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from calibration.bench.attention import GatherAttention, PagedAttention, PagedKVCache
-from calibration.bench.device import BenchDevice
-from calibration.bench.paged_kernels import installed_kernels
-from calibration.bench.step_batch import Piece, StepBatch, pack
-from calibration.model_spec import ModelSpec
+from calibration.bench.attention import GatherAttention, PagedAttention
+from calibration.bench.device import BenchDevice, first_line
+from calibration.bench.kernel_report import Tried
+from calibration.bench.kernel_trial import TIMED, TRIALS, Trial, TrialBatch
+from calibration.bench.paged_kernels import Missing, installed_kernels
+from calibration.bench.table_kernels import Setting
+from calibration.bench.timing import GraphTimer, time_in_a_row
+from calibration.errors import CalibrationError
 
-_SIZES = ((1, 700), (1, 64), (1, 31), (1, 511), (70, 0), (33, 90))  # (new, computed) of the pieces
-_TOLERANCE = 0.03  # bfloat16 has 8 bits; keys and values are random numbers of size 1
-_RUNS = 7
-_SCATTER = 2654435761  # Knuth's multiplicative hash: neighbours end far apart
+_RUNS, _CALLS_IN_A_ROW = 3, 20
 
 
-def choose_attention(
-    device: BenchDevice, model: ModelSpec, dtype: torch.dtype, block_size: int
-) -> PagedAttention:
-    """Return the best paged kernel that runs on the device; on the CPU there is one."""
-    if not device.is_cuda:
-        return GatherAttention(device.torch_device, dtype)
-    kernels = installed_kernels(device.torch_device, model, dtype, block_size)
-    return quickest(kernels, device, model, dtype, block_size)
+class Choice(NamedTuple):
+    """The kernel to take, and all that were tried."""
+
+    kernel: PagedAttention
+    tried: tuple[Tried, ...] = ()
+
+
+def choose_attention(device: BenchDevice, setting: Setting, name: str = "") -> Choice:
+    """Return the best paged kernel that runs on the device; on the CPU there is one.
+
+    With a name, or a part of one, it is that one: what measured a profile must go on with it.
+
+    Raises:
+        CalibrationError: no kernel of that name works here, or one broke the device.
+    """
+    gathered = GatherAttention(device.torch_device, setting.dtype)
+    if not device.is_cuda or name == gathered.name:
+        return Choice(gathered)
+    kernels = installed_kernels(setting)
+    return named(kernels, name, device, setting) if name else quickest(kernels, device, setting)
+
+
+def named(
+    kernels: Iterable[PagedAttention | Missing], name: str, device: BenchDevice, setting: Setting
+) -> Choice:
+    """Return the kernel of a name, else the quickest of those with it in theirs; no other is tried.
+
+    Raises:
+        CalibrationError: there is none, it does not work here, or it broke the device.
+    """
+    known = list(kernels)
+    wanted = [one for one in known if one.name == name] or [
+        one for one in known if name in one.name
+    ]
+    if not wanted:
+        here = ", ".join(one.name for one in known if not isinstance(one, Missing)) or "none"
+        raise CalibrationError(f"there is no attention kernel {name!r} here; installed: {here}")
+    found = quickest(wanted, device, setting)
+    if all(one.time_s is None for one in found.tried):
+        why = "; ".join(map(str, found.tried))
+        raise CalibrationError(f"the attention kernel {name!r} does not work here: {why}")
+    return found
 
 
 def quickest(
-    kernels: Iterable[PagedAttention],
-    device: BenchDevice,
-    model: ModelSpec,
-    dtype: torch.dtype,
-    block_size: int,
-) -> PagedAttention:
-    """Return the kernel that takes least time for a mixed batch; gathered blocks if none is right.
+    kernels: Iterable[PagedAttention | Missing], device: BenchDevice, setting: Setting
+) -> Choice:
+    """Return the kernel that takes least time; gathered blocks if none is right.
 
-    Right is what agrees with gathered blocks. A kernel that raises is passed over: its package may
-    be there without support for this GPU, this format or this block size.
+    Right is what agrees with gathered blocks for every batch of the trial. A kernel that raises is
+    passed over: its package may be there without support for this GPU, this format or this block
+    size, and says so only when it is called.
+
+    Raises:
+        CalibrationError: gathered blocks don't run, or the device does nothing any more.
     """
-    gathered = GatherAttention(device.torch_device, dtype)
-    trial = _Trial(device, model, dtype, block_size)
-    expected = trial.run(gathered)
-    assert expected is not None
+    gathered = GatherAttention(device.torch_device, setting.dtype)
+    try:
+        trial = Trial(setting)
+        expected = [trial.run(gathered, batch) for batch in TRIALS]
+    except RuntimeError as error:
+        raise CalibrationError(
+            f"{device.name} can't run attention of {setting.model.name}: {first_line(error)}"
+        ) from error
     timed: list[tuple[float, int, PagedAttention]] = []
+    tried: list[Tried] = []
     for kernel in kernels:
-        result = trial.run(kernel)
-        if result is not None and torch.allclose(
-            result.float(), expected.float(), rtol=_TOLERANCE, atol=_TOLERANCE
-        ):
-            timed.append((trial.time_s(kernel), len(timed), kernel))
-    return min(timed)[2] if timed else gathered
+        if isinstance(kernel, Missing):
+            tried.append(Tried(kernel.name, None, kernel.problem))
+            continue
+        found = _tried(kernel, trial, expected, device)
+        tried.append(found)
+        if found.time_s is not None:
+            timed.append((found.time_s, len(timed), kernel))
+    return Choice(min(timed)[2] if timed else gathered, tuple(tried))
 
 
-class _Trial:
-    """A mixed batch over a cache of one layer."""
-
-    def __init__(
-        self, device: BenchDevice, model: ModelSpec, dtype: torch.dtype, block_size: int
-    ) -> None:
-        self._device = device
-        self._batch = _mixed_batch(block_size)
-        num_blocks = 1 + max(int(piece.block_ids.max()) for piece in self._batch.pieces)
-        one_layer = replace(model, num_hidden_layers=1)
-        on = device.torch_device
-        self._cache = PagedKVCache(one_layer, num_blocks, block_size, on, dtype)
-        generator = torch.Generator(on).manual_seed(0)
-        self._cache.fill(generator)
-        sizes = (len(self._batch.token_ids), model.num_attention_heads, model.head_dim)
-        self._query = torch.empty(sizes, dtype=dtype, device=on).normal_(generator=generator)
-
-    def run(self, kernel: PagedAttention) -> torch.Tensor | None:
-        """Return the result; None from a kernel that can't."""
-        try:
+def _tried(
+    kernel: PagedAttention, trial: Trial, expected: Sequence[torch.Tensor], device: BenchDevice
+) -> Tried:
+    try:
+        for batch, right in zip(TRIALS, expected, strict=True):
+            problem = trial.difference(trial.run(kernel, batch), right)
+            if problem:
+                return Tried(kernel.name, None, f"wrong for {batch.name}: {problem}")
+        if trial.setting.is_captured:
             with torch.inference_mode():
-                plan = kernel.plan(self._batch)
-                result = kernel.run(0, self._query, self._cache, plan)
-                self._device.synchronize()
-        except Exception:  # packages raise whatever they like for what they don't support
-            return None
-        return result
-
-    def time_s(self, kernel: PagedAttention) -> float:
-        """Return the median time of a layer; the plan, which all layers share, is not in it."""
-        times = []
-        with torch.inference_mode():
-            plan = kernel.plan(self._batch)
-            for _ in range(_RUNS):
-                self._device.synchronize()
-                start_s = time.perf_counter()
-                kernel.run(0, self._query, self._cache, plan)
-                self._device.synchronize()
-                times.append(time.perf_counter() - start_s)
-        return median(times)
+                GraphTimer(device)(trial.work(kernel, TIMED[0]), lambda: None)
+        time_s = sum(_time_s(trial, kernel, batch, device) for batch in TIMED)
+    except Exception as error:  # packages raise whatever they like for what they don't support
+        _check_alive(device, kernel.name, error)
+        return Tried(kernel.name, None, f"{type(error).__name__}: {first_line(error)}")
+    return Tried(kernel.name, time_s)
 
 
-def _mixed_batch(block_size: int) -> StepBatch:
-    return pack(_pieces(_SIZES, block_size), block_size)
+def _time_s(trial: Trial, kernel: PagedAttention, batch: TrialBatch, device: BenchDevice) -> float:
+    """Return the median time of a layer; the plan, which all layers share, is not in it."""
+    with torch.inference_mode():
+        work = trial.work(kernel, batch)
+        work()
+        calls = _CALLS_IN_A_ROW if device.is_cuda else 1
+        return median(time_in_a_row(device, work, calls) for _ in range(_RUNS))
 
 
-def _pieces(sizes: Sequence[tuple[int, int]], block_size: int) -> list[Piece]:
-    """Pieces whose blocks lie scattered, each its own."""
-    counts = [-(-(new + computed) // block_size) for new, computed in sizes]
-    blocks = sorted(range(sum(counts)), key=lambda block: block * _SCATTER % 2**32)
-    parts = np.split(np.array(blocks, dtype=np.int64), np.cumsum(counts)[:-1])
-    return [
-        Piece(np.zeros(new, dtype=np.int64), computed, part)
-        for (new, computed), part in zip(sizes, parts, strict=True)
-    ]
+def _check_alive(device: BenchDevice, kernel: str, error: Exception) -> None:
+    """A fault inside a kernel takes the whole process's device with it: nothing may go on."""
+    try:
+        torch.zeros(1, device=device.torch_device).add_(1).item()
+    except RuntimeError:
+        raise CalibrationError(
+            f"the attention kernel {kernel} broke {device.name} for this process:"
+            f" {first_line(error)}; uninstall its package, or name another kernel with --kernel"
+        ) from error

@@ -95,6 +95,15 @@ class SampleStore:
             if isinstance(entry, list) and len(entry) == 6:  # a line cut by a kill is passed over
                 self._keep(Point(*entry[:3]), Sample(*entry[3:]))
 
+    @staticmethod
+    def recorded(file: Path | None, key: str) -> str:
+        """Return an entry of a file's header, "" if there is no such file or entry."""
+        if file is None or not file.is_file():
+            return ""
+        with file.open(encoding="utf-8") as lines:
+            header = _parsed(lines.readline())
+        return str(header.get(key, "")) if isinstance(header, dict) else ""
+
     def add(self, point: Point, sample: Sample) -> None:
         """Keep a sample."""
         self._keep(point, sample)

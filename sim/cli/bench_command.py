@@ -15,6 +15,7 @@ import typer
 
 from calibration import CalibrationError, Profile
 from calibration.bench.held_out import HeldOutStep
+from calibration.bench.kernel_report import kernel_lines
 from calibration.bench.reference_model import REFERENCE_NAME, load_bench_model
 from calibration.bench.session import BenchProgress
 from calibration.profile_writing import write_profile as write_profile  # noqa: PLC0414
@@ -49,6 +50,7 @@ class BenchCommand:
     max_model_len: int = 1024
     block_size: int = 16
     tensor_parallel_size: int = 1
+    kernel: str = ""
     resume: bool = False
     out: Path | None = None
     plot: Path | None = None
@@ -187,6 +189,7 @@ def bench_options(command: BenchCommand) -> "BenchOptions":
         max_num_seqs=command.max_num_seqs,
         max_model_len=command.max_model_len,
         block_size=command.block_size,
+        kernel=command.kernel,
         git_commit=_git_commit(),
         date=datetime.now(UTC).date().isoformat(),
     )
@@ -209,7 +212,7 @@ def fit_lines(profile: Profile) -> list[str]:
     how = fit["measuring"]
     lines = [
         f"{measured.model} {measured.weight_dtype} on {measured.device}, {measured.execution}",
-        f"kernels: {measured.kernel_backend}",
+        f"kernels: {measured.kernel_backend}; {measured.notes}",
         f"{how['points']} points, {how['samples']} samples, {how['disturbed_samples']} disturbed;"
         f" noise of a sample {_share(how['noise_p50'])} (p90 {_share(how['noise_p90'])}), lost to"
         f" interruptions {how['lost_share']:.1%}, drift {how['median_drift']:+.1%};"
@@ -222,6 +225,7 @@ def fit_lines(profile: Profile) -> list[str]:
                 f"{name}: off its grid {errors['num_points']} points, error mean"
                 f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
             )
+    lines += kernel_lines(fit.get("attention_kernels"))
     lines += _skew_lines(profile)
     lines += [f"{name}: {ratio:.3f}" for name, ratio in fit["checks"].items()]
     group = fit.get("all_reduce")

@@ -59,6 +59,13 @@ ShippedOption = Annotated[
     typer.Option(help="Write the profiles that ship with Headway to this folder instead."),
 ]
 ExecutionOption = Annotated[str, typer.Option(help="On CUDA: eager or cuda-graph.")]
+KernelOption = Annotated[
+    str,
+    typer.Option(
+        help="On CUDA: the attention kernel, by its name or a part of it; default: the quickest of"
+        " those installed that is right."
+    ),
+]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with the samples kept beside the profile.")
 ]
@@ -100,6 +107,7 @@ def calibrate(
     max_num_seqs: SeqsOption = 32,
     max_model_len: ModelLenOption = 1024,
     block_size: BlockSizeOption = 16,
+    kernel: KernelOption = "",
     resume: ResumeOption = False,
     plot: PlotOption = None,
 ) -> None:

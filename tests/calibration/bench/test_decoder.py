@@ -18,6 +18,7 @@ from calibration import (
     parse_profile,
 )
 from calibration.bench.points import Point
+from calibration.bench.samples import SampleStore
 from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.step_batch import Piece, StepBatch, pack
 from sim.cli.app import run_app
@@ -30,6 +31,7 @@ from torch.nn.functional import rms_norm, silu  # noqa: E402
 from calibration.bench.all_reduce import time_all_reduces  # noqa: E402
 from calibration.bench.attention import PagedKVCache, make_cache  # noqa: E402
 from calibration.bench.bench_run import BenchOptions, run_calibration  # noqa: E402
+from calibration.bench.bench_setup import open_bench  # noqa: E402
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
 from calibration.bench.parts import ATTENTION, LOGITS, time_parts  # noqa: E402
@@ -167,6 +169,60 @@ def test_a_group_of_two_has_half_the_work_and_all_reduces() -> None:
     row_bytes = TINY.hidden_size * TINY.dtype_bytes
     assert times["message_bytes"][0] == row_bytes
     assert profile.dense.time_us[0] > 2 * TINY.num_hidden_layers * times["time_us"][0]
+
+
+def test_a_resumed_calibration_keeps_the_kernel_of_its_samples(tmp_path: Path) -> None:
+    file = tmp_path / "p.samples.jsonl"
+    assert SampleStore.recorded(file, "kernel_backend") == ""
+    SampleStore({"kernel_backend": "some kernel"}, file).start()
+    assert SampleStore.recorded(file, "kernel_backend") == "some kernel"
+    file.write_text("not json")
+    assert SampleStore.recorded(file, "kernel_backend") == ""
+
+
+def test_tables_are_measured_to_their_corners() -> None:
+    """A chunk of the most tokens after the longest context lies beyond the model's positions."""
+    longest = TINY.max_position_embeddings
+    bench = open_bench(replace(OPTIONS, max_model_len=longest), Streams(0).rng)
+    corner = Point("prefill_attention", OPTIONS.max_num_batched_tokens, longest)
+    assert corner in bench.plan.points()
+    assert bench.sections.measure(corner).time_s > 0
+
+
+def test_a_chunk_in_slices_is_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As gathered blocks attend where the scores of a whole chunk don't fit."""
+    decoder = Decoder(TINY, open_device("cpu"), block_size=4)
+    tokens = Streams(0).rng("tokens").integers(0, TINY.vocab_size, 13)
+    batch = pack([Piece(tokens, 0, np.array([3, 1, 2, 4]))], 4)
+    cache = make_cache(TINY, 5, 4, decoder.device, decoder.dtype)
+    monkeypatch.setattr("calibration.bench.attention._MOST_SCORES_BYTES", 4 * 4 * 13 * 5)
+    assert decoder.step(batch, cache) == [plain_next_token(decoder, tokens.tolist())]
+
+
+def test_a_position_that_the_model_does_not_have_is_an_error() -> None:
+    """On CUDA it would be a fault that ends all work on the device."""
+    decoder = Decoder(TINY, open_device("cpu"), block_size=4)
+    beyond = pack([Piece(np.zeros(1, np.int64), 256, np.arange(65))], 4)
+    with pytest.raises(CalibrationError, match="position 256 is beyond the 256"):
+        decoder.prepare(beyond)
+
+
+def test_a_batch_that_was_prepared_gives_the_tokens_of_a_step() -> None:
+    decoder = Decoder(replace(TINY, tie_word_embeddings=True), open_device("cpu"), block_size=4)
+    assert decoder.head is decoder.embedding
+    tokens = Streams(0).rng("tokens").integers(0, TINY.vocab_size, 9)
+    batch = pack([Piece(tokens, 0, np.array([3, 1, 2]))], 4)
+    once, again = (make_cache(TINY, 5, 4, decoder.device, decoder.dtype) for _ in range(2))
+    expected = [plain_next_token(decoder, tokens.tolist())]
+    assert decoder.run(decoder.prepare(batch), once) == decoder.step(batch, again) == expected
+
+
+@pytest.mark.parametrize(
+    "other", [{"window": 64, "num_window_layers": 1}, {"has_attention_sinks": True}]
+)
+def test_a_model_with_other_attention_is_refused(other: dict[str, int]) -> None:
+    with pytest.raises(CalibrationError, match="no experts, no windows and no sinks"):
+        Decoder(replace(TINY, **other), open_device("cpu"))  # type: ignore[arg-type]
 
 
 def test_an_all_reduce_that_can_not_be_is_an_error() -> None:
