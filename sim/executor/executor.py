@@ -26,7 +26,8 @@ class ExecutedStep(NamedTuple):
     """One step as it happened, in seconds of the executor's clock.
 
     `host_s` passed between the end of the step before (or the arrival that woke the engine) and
-    `start_s`, when the model began. `is_after_idle`: nothing ran before it.
+    `start_s`, when the model began: on CUDA, when its inputs lay on the device.
+    `is_after_idle`: nothing ran before it.
     """
 
     shape: StepShape
@@ -130,8 +131,9 @@ class Executor:
         for new in output.scheduled_new_reqs:
             self._requests[_id(new.request_id)].first_scheduled_s = now_s
         batch, sampling = self._inputs.build(output)
+        ready = self._runner.prepare(batch)
         start_s = self._clock.now_s()
-        tokens = self._runner.run(batch)
+        tokens = ready()
         end_s = self._clock.now_s()
         self._inputs.append(sampling, tokens)
         results = self._scheduler.update_from_output(output, dict.fromkeys(sampling, 1))

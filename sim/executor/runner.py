@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from calibration import CalibrationError
 from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
+from calibration.bench.device import first_line
 from calibration.bench.points import Point
 from calibration.bench.sections import Sections
 from calibration.bench.step_batch import StepBatch
 from sim.executor.clocks import CpuClock
 
+T = TypeVar("T")
+
 _STEPS_BETWEEN_PACES = 25
 _ROUNDS = 5  # a round is a few percent off, and the pace holds for some seconds
 
 
-class ModelRunner(Protocol):
-    """Computes a batch."""
+Ready = Callable[[], list[int]]
+"""Computes a batch; returns the next token of every piece that wants one, in the batch's order."""
 
-    def run(self, batch: StepBatch) -> list[int]:
-        """Return the next token of every piece that wants one, in the batch's order."""
+
+class ModelRunner(Protocol):
+    """Computes batches."""
+
+    def prepare(self, batch: StepBatch) -> Ready:
+        """Do what the host does before the model runs, and no profile has in its step times."""
         ...
 
 
@@ -54,14 +61,18 @@ class PacedRunner:
         self._num_steps = 0
         self._take_pace(_ROUNDS)
 
-    def run(self, batch: StepBatch) -> list[int]:
-        """Run the model; every so many steps, time the points."""
+    def prepare(self, batch: StepBatch) -> Ready:
+        """Prepare a batch whose run begins by timing the points, every so many steps."""
+        ready = self._runner.prepare(batch)
+        return lambda: self._run(ready, len(batch.token_ids))
+
+    def _run(self, ready: Ready, num_rows: int) -> list[int]:
         if self._num_steps and self._num_steps % _STEPS_BETWEEN_PACES == 0:
             self._take_pace(1)
         self._num_steps += 1
-        rows = np.log(len(batch.token_ids))
-        self._clock.set_pace(float(np.interp(rows, self._log_rows, self._pace)))
-        return self._runner.run(batch)
+        pace = np.interp(np.log(num_rows), self._log_rows, self._pace)
+        self._clock.set_pace(float(pace))
+        return ready()
 
     def _take_pace(self, num_rounds: int) -> None:
         before_s = time.thread_time()
@@ -86,9 +97,22 @@ class DecoderRunner:
             decoder.model, num_gpu_blocks, block_size, decoder.device, decoder.dtype
         )
 
-    def run(self, batch: StepBatch) -> list[int]:
-        """Run the model and wait for its tokens. Raises `CalibrationError` if the device fails."""
+    def prepare(self, batch: StepBatch) -> Ready:
+        """On CUDA, put the batch on the device, where profiles find it; raises as its `Ready`.
+
+        On the CPU that is part of the step, in profiles too. `Ready` runs the model and waits for
+        its tokens; it raises `CalibrationError` if the device fails.
+        """
+        decoder, cache = self._decoder, self._cache
+        if not decoder.device.is_cuda:
+            return lambda: self._checked(lambda: decoder.step(batch, cache))
+        prepared = self._checked(lambda: decoder.prepare(batch))
+        decoder.device.synchronize()
+        return lambda: self._checked(lambda: decoder.run(prepared, cache))
+
+    def _checked(self, work: Callable[[], T]) -> T:
         try:
-            return self._decoder.step(batch, self._cache)
+            return work()
         except RuntimeError as error:
-            raise CalibrationError(f"{self._decoder.device.name} failed: {error}") from error
+            name = self._decoder.device.name
+            raise CalibrationError(f"{name} failed: {first_line(error)}") from error

@@ -9,7 +9,7 @@ import numpy as np
 from calibration import ModelSpec, Profile
 from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
-from calibration.bench.device import open_device
+from calibration.bench.device import BenchDevice, first_line, open_device
 from calibration.bench.pace import pace_points
 from calibration.bench.sections import Sections
 from calibration.bench.timing import time_cpu
@@ -61,7 +61,7 @@ class ExecutorBench:
         self._profile, self._rng = profile, rng
         self._block_size = block_size
         self._clock = _CLOCKS[clock]
-        self._decoder = Decoder(model, opened, block_size)
+        self._decoder = _decoder(model, opened, block_size, measured.kernel_backend)
 
     def measure_host(self, scheduler: SchedulerConfig, cache: CacheConfig) -> Machine:
         """Time the host's part of a step; returns all that a simulation needs of this machine."""
@@ -124,6 +124,14 @@ class ExecutorBench:
 
     def _runner(self, cache: CacheConfig) -> DecoderRunner:
         return DecoderRunner(self._decoder, cache.num_gpu_blocks, cache.block_size)
+
+
+def _decoder(model: ModelSpec, device: BenchDevice, block_size: int, kernel: str) -> Decoder:
+    """The decoder with the kernel of the profile: another one has other times."""
+    try:
+        return Decoder(model, device, block_size, kernel=kernel)
+    except RuntimeError as error:
+        raise CalibrationError(f"{device.name} failed: {first_line(error)}") from error
 
 
 def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:

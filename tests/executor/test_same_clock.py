@@ -5,6 +5,7 @@ import pytest
 from calibration import ProfileCost
 from calibration.bench.step_batch import StepBatch
 from sim.executor.executor import Executor
+from sim.executor.runner import Ready
 from sim.rng import Streams
 from sim.scheduler.config import SchedulerConfig
 from sim.validate.executor_study import make_loads, request_times
@@ -28,6 +29,9 @@ class ModelClock:
 
     def wait_until(self, at_s: float) -> None:
         self._now_s = max(self._now_s, at_s)
+
+    def prepare(self, batch: StepBatch) -> Ready:
+        return lambda: self.run(batch)
 
     def run(self, batch: StepBatch) -> list[int]:
         self._now_s += self._host.step_s(len(batch.pieces)) + self._cost.step_time_s(batch.shape)
