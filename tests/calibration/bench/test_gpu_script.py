@@ -4,7 +4,9 @@ import json
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,39 @@ def test_its_cpu_path_brings_back_a_profile(
     profile = json.loads(Path("out/config.json-eager.json").read_text())
     assert profile["fit"]["held_out"]["all"]["num_points"] > 0
     assert Path("out/config.json-eager.samples.jsonl").is_file()
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT), run_name="script")
+
+
+def test_all_parts_end_within_the_limit(script: dict[str, Any]) -> None:
+    """With the longest that each may take: its part, the time to write, the time to end."""
+    part_s, writing_s, ending_s = (script[n] for n in ("part_s", "WRITING_S", "ENDING_S"))
+    limit_s = spent_s = 7.5 * 60
+    for num_left in range(len(script["EXECUTIONS"]), 0, -1):
+        own_s = part_s(spent_s, num_left)
+        assert own_s > 3 * 60  # enough for the minutes that each is given
+        spent_s -= own_s + writing_s
+    assert spent_s >= -1.0
+    assert limit_s - spent_s + ending_s < 8 * 60
+
+
+def test_a_part_that_does_not_end_is_asked_to_and_its_code_is_told(
+    script: dict[str, Any], tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    code = (
+        "import signal, sys, time, pathlib\n"
+        f"def end(*_): pathlib.Path({str(done)!r}).touch(); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, end); print('ready'); time.sleep(60)"
+    )
+    begin_s = time.monotonic()
+    assert script["run_for"]([sys.executable, "-c", code], 5.0) == 3
+    assert done.is_file() and time.monotonic() - begin_s < 30
+    assert script["run_for"]([sys.executable, "-c", "raise SystemExit(4)"], 60.0) == 4
+    assert script["run_for"]([sys.executable, "-c", ""], 60.0) == 0
 
 
 def test_it_needs_no_more_than_torch_and_numpy() -> None:
