@@ -101,6 +101,8 @@ def _rank(rank: int, group: _Group) -> None:
         rank=rank,
         world_size=len(group.devices),
         timeout=_TIMEOUT,
+        # Else NCCL takes the rank for the device's number at the first barrier.
+        device_id=device.torch_device if device.is_cuda else None,
     )
     try:
         dtype = torch_dtype(group.dtype)
