@@ -110,7 +110,7 @@ class Bench:
             execution=device.execution(options.execution),
             source="headway calibrate",
             git_commit=options.git_commit,
-            notes=notes,
+            notes="; ".join(filter(None, (f"KV blocks of {options.block_size} tokens", notes))),
         )
 
 
