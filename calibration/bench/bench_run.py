@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from calibration.bench.bench_setup import Bench, BenchOptions, Rng, open_bench, out_of_memory
+from calibration.bench.decoder import Decoder
 from calibration.bench.device import first_line
 from calibration.bench.group import with_all_reduces
 from calibration.bench.held_out import HeldOutStep
@@ -101,6 +103,16 @@ class BenchRun:
         )
         self._needed = self._bench.plan.points()
 
+    @property
+    def decoder(self) -> Decoder:
+        """The model that is measured: a device may have no room for another."""
+        return self._bench.decoder
+
+    @property
+    def kernels(self) -> dict[str, Any] | None:
+        """What became of the attention kernels of CUDA; None on the CPU, where there is one."""
+        return _kernels(self._bench.decoder)
+
     def measure(self, share: float = 1.0) -> None:
         """Measure until this share of the budget is spent in all.
 
@@ -136,15 +148,20 @@ def _result(
     """The profile of a plan with its fit, and the held-out steps."""
     profile = make_profile(plan, store, bench.provenance(bench.device.clocks_now()))
     fit = describe_fit(profile, plan, store, bench.shapes)
-    if bench.device.is_cuda:
-        fit["attention_kernels"] = describe_choice(
-            bench.decoder.attention.name, bench.decoder.kernels_tried
-        )
+    kernels = _kernels(bench.decoder)
+    if kernels is not None:
+        fit["attention_kernels"] = kernels
     steps = held_out_steps(profile, plan, store, bench.shapes)
     profile = replace(profile, fit=fit)
     if bench.all_reduces is not None:
         profile = with_all_reduces(profile, bench.all_reduces, bench.whole)
     return Calibration(profile, steps, is_partial)
+
+
+def _kernels(decoder: Decoder) -> dict[str, Any] | None:
+    if not decoder.device.is_cuda:
+        return None
+    return describe_choice(decoder.attention.name, decoder.kernels_tried)
 
 
 def _check_filled(

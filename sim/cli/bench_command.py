@@ -29,6 +29,7 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 
 if TYPE_CHECKING:
     from calibration.bench.bench_run import BenchOptions, BenchRun, Calibration
+    from calibration.bench.decoder import Decoder
 
 _TARGET = 0.05  # drawn as a band: what held-out steps should stay within
 _MINUTE_S = 60.0
@@ -60,6 +61,8 @@ def calibrate_here(command: BenchCommand) -> int:
     """Measure, write the profile, print how good it is; returns the exit code."""
     if not 0 < command.minutes < math.inf:
         raise StudyError(f"--minutes is {command.minutes:g}; it must be above 0")
+    if command.kernel and command.device == "cpu":
+        raise StudyError("--kernel names an attention kernel of CUDA; on the CPU there is one")
     out = command.out or Path("profile.json")
     if not out.parent.is_dir():
         raise StudyError(f"{out}: its folder does not exist")
@@ -109,6 +112,13 @@ class InteractiveBench:
             resume=command.resume,
             on_progress=self._report,
         )
+        for line in kernel_lines(self._run.kernels):  # now: measuring takes minutes
+            typer.echo(line, err=True)
+
+    @property
+    def decoder(self) -> "Decoder":
+        """The model that is measured."""
+        return self._run.decoder
 
     def measure(self, share: float = 1.0) -> None:
         """Measure until this share of the time is spent in all."""

@@ -31,6 +31,7 @@ from sim.validate.executor_study import LoadComparison
 from sim.validate.load_study import Load, Machine
 
 if TYPE_CHECKING:
+    from calibration.bench.decoder import Decoder
     from sim.executor.executor import ExecutedRun
     from sim.validate.executor_bench import ExecutorBench
 
@@ -88,6 +89,7 @@ def validate_executor(command: ExecutorCommand) -> int:
         block_size=command.block_size,
         clock=command.clock,
         rng=Streams(command.seed).rng,
+        decoder=measuring.decoder(),
     )
     scheduler = _scheduler(command)
     machine = bench.measure_host(scheduler, small_cache(scheduler, command.block_size))
@@ -188,6 +190,10 @@ class _Measuring:
             return self._given
         assert self._bench is not None
         return self._bench.result().profile
+
+    def decoder(self) -> "Decoder | None":
+        """The model that is measured, None if a profile was given."""
+        return None if self._bench is None else self._bench.decoder
 
     def report(self) -> None:
         """Print and keep what was measured."""

@@ -30,6 +30,8 @@ _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
 class ExecutorBench:
     """The decoder on a device, eager, and the profile of that device.
 
+    `decoder`: the one that was measured, where it is still there; it takes no memory twice.
+
     Raises:
         CalibrationError: the profile is of another device, model or number of threads.
     """
@@ -44,6 +46,7 @@ class ExecutorBench:
         block_size: int,
         clock: str,
         rng: Callable[[str], np.random.Generator],
+        decoder: Decoder | None = None,
     ) -> None:
         opened = open_device(device, num_threads)
         measured = profile.provenance
@@ -61,7 +64,7 @@ class ExecutorBench:
         self._profile, self._rng = profile, rng
         self._block_size = block_size
         self._clock = _CLOCKS[clock]
-        self._decoder = _decoder(model, opened, block_size, measured.kernel_backend)
+        self._decoder = decoder or _decoder(model, opened, block_size, measured.kernel_backend)
 
     def measure_host(self, scheduler: SchedulerConfig, cache: CacheConfig) -> Machine:
         """Time the host's part of a step; returns all that a simulation needs of this machine."""

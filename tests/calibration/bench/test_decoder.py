@@ -294,6 +294,11 @@ def test_calibrate_on_the_command_line(
     out = capsys.readouterr().out
     assert "held-out whole steps" in out and "profile: profile.json" in out
     assert Path("held.png").stat().st_size > 0
+    assert json.loads(Path("profile.json").read_text())["provenance"]["notes"].startswith(
+        "KV blocks of 16 tokens"
+    )
+    assert run_app(["calibrate", "--model", "tiny", "--kernel", "flash"]) == 2
+    assert "on the CPU there is one" in capsys.readouterr().err
     assert run_app(["calibrate", "--model", "tiny", "--tp", "3"]) == 2
     assert "tensor_parallel_size 3 does not divide" in capsys.readouterr().err
     arguments = "validate executor --profile profile.json --model tiny --num-requests 6"

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[bench]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[bench]'")
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 SCRIPT = CHECKOUT / "scripts/calibrate_gpu.py"
+EXECUTIONS = ("cuda-graph", "eager")
 HEAVY = "pandas pyarrow scipy matplotlib simpy pydantic typer yaml rich"
 
 
@@ -54,7 +55,7 @@ def test_all_parts_end_within_the_limit(script: dict[str, Any]) -> None:
     """With the longest that each may take: its part, the time to write, the time to end."""
     part_s, writing_s, ending_s = (script[n] for n in ("part_s", "WRITING_S", "ENDING_S"))
     limit_s = spent_s = 7.5 * 60
-    for num_left in range(len(script["EXECUTIONS"]), 0, -1):
+    for num_left in range(len(EXECUTIONS), 0, -1):
         own_s = part_s(spent_s, num_left)
         assert own_s > 3 * 60  # enough for the minutes that each is given
         spent_s -= own_s + writing_s
@@ -76,6 +77,16 @@ def test_a_part_that_does_not_end_is_asked_to_and_its_code_is_told(
     assert done.is_file() and time.monotonic() - begin_s < 30
     assert script["run_for"]([sys.executable, "-c", "raise SystemExit(4)"], 60.0) == 4
     assert script["run_for"]([sys.executable, "-c", ""], 60.0) == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it would run")
+def test_without_a_gpu_every_execution_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "out"), "--minutes", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 1 and run.stdout == ""
+    lines = run.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == list(EXECUTIONS)
+    assert all("sees 0 CUDA devices here" in line for line in lines)
 
 
 def test_it_needs_no_more_than_torch_and_numpy() -> None:
