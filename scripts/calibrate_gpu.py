@@ -5,9 +5,9 @@
 Needs PyTorch and numpy, nothing else of Headway's dependencies, so that it runs on a bare machine
 from a copy of the checkout. Each execution is a process of its own: a fault of the GPU in one, or
 its memory, does not touch the other. The limit holds for all together, from start to end: whoever
-comes to the end of his part of it writes the profile of what was measured. Ctrl-C or a kill does
-the same; --resume goes on with the samples. With --device cpu it runs, eager only, where there is
-no GPU.
+comes to the end of his part of it writes the profile of what was measured, as do Ctrl-C, a kill, or
+a GPU that fails; --resume goes on with the samples. With --device cpu it runs, eager only, where
+there is no GPU.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(CHECKOUT))
 
-from calibration.bench.bench_run import BenchOptions, Calibration, run_calibration  # noqa: E402
+from calibration.bench.bench_run import BenchOptions, BenchRun, Calibration  # noqa: E402
 from calibration.bench.device import open_device, torch_dtype  # noqa: E402
 from calibration.bench.kernel_choice import choose_attention  # noqa: E402
 from calibration.bench.kernel_report import kernel_lines  # noqa: E402
@@ -98,14 +98,13 @@ def _one(arguments: argparse.Namespace) -> int:
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, go_on.ask) for number in numbers]
     try:
-        _calibrate(arguments, go_on)
+        return int(_calibrate(arguments, go_on))
     except CalibrationError as error:
         print(f"{arguments.execution}: {error}", file=sys.stderr)
         return 1
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-    return 0
 
 
 class _Stop:
@@ -124,7 +123,8 @@ class _Stop:
         return not self._is_asked and time.monotonic() < self._until_s
 
 
-def _calibrate(arguments: argparse.Namespace, go_on: _Stop) -> None:
+def _calibrate(arguments: argparse.Namespace, go_on: _Stop) -> bool:
+    """Write the profile of what is measured; returns whether the device failed on the way."""
     model = load_bench_model(arguments.model)
     options = BenchOptions(
         model=model,
@@ -141,16 +141,24 @@ def _calibrate(arguments: argparse.Namespace, go_on: _Stop) -> None:
     started_s = time.perf_counter()
     stem = arguments.out / f"{arguments.model.replace('/', '-')}-{arguments.execution}"
     samples = stem.with_name(stem.name + ".samples.jsonl")
-    calibration = run_calibration(
+    run = BenchRun(
         options,
         rng=Streams(0).rng,
         samples_file=samples,
         resume=arguments.resume and samples.is_file(),
         on_progress=go_on,
     )
+    has_failed = False
+    try:
+        run.measure()
+    except CalibrationError as error:
+        print(f"{arguments.execution}: {error}", file=sys.stderr)
+        has_failed = True
+    calibration = run.result()
     profile = stem.with_name(stem.name + ".json")
     write_profile(calibration.profile, profile)
     _report(calibration, profile, options, time.perf_counter() - started_s)
+    return has_failed
 
 
 def _block_size(arguments: argparse.Namespace, model: ModelSpec) -> int:

@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,21 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[bench]'")
 
+from calibration.bench.points import Point  # noqa: E402
+from calibration.bench.samples import Sample  # noqa: E402
+from calibration.bench.sections import Sections  # noqa: E402
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 SCRIPT = CHECKOUT / "scripts/calibrate_gpu.py"
 EXECUTIONS = ("cuda-graph", "eager")
 HEAVY = "pandas pyarrow scipy matplotlib simpy pydantic typer yaml rich"
 
 
-@pytest.mark.usefixtures("budget_in_cpu_time")
-def test_its_cpu_path_brings_back_a_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def run_on_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_in_cpu_time: None
+) -> Callable[[], int]:
+    """Runs the script on a tiny model, in this process."""
     config = {
         "model_type": "llama",
         "num_hidden_layers": 1,
@@ -39,11 +45,37 @@ def test_its_cpu_path_brings_back_a_profile(
     monkeypatch.setattr(
         "sys.argv", ["x", "out", "--device", "cpu", "--model", "config.json", *limits.split()]
     )
-    main = runpy.run_path(str(SCRIPT), run_name="script")["main"]
-    assert main() == 0, capsys.readouterr().err
+    main: Callable[[], int] = runpy.run_path(str(SCRIPT), run_name="script")["main"]
+    return main
+
+
+def test_its_cpu_path_brings_back_a_profile(
+    run_on_cpu: Callable[[], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_on_cpu() == 0, capsys.readouterr().err
     profile = json.loads(Path("out/config.json-eager.json").read_text())
     assert profile["fit"]["held_out"]["all"]["num_points"] > 0
     assert Path("out/config.json-eager.samples.jsonl").is_file()
+
+
+def test_a_device_that_fails_leaves_the_profile_of_what_was_measured(
+    run_on_cpu: Callable[[], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure, left = Sections.measure, [250]  # after the first pass over all points
+
+    def failing(sections: Sections, point: Point) -> Sample:
+        left[0] -= 1
+        if not left[0]:
+            raise RuntimeError("CUDA error: unspecified launch failure\nFor debugging consider")
+        return measure(sections, point)
+
+    monkeypatch.setattr(Sections, "measure", failing)
+    assert run_on_cpu() == 1
+    assert "eager: " in (error := capsys.readouterr().err)
+    assert "launch failure; samples so far are kept" in error and "debugging" not in error
+    assert Path("out/config.json-eager.json").is_file()
 
 
 @pytest.fixture(scope="module")
