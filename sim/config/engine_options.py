@@ -15,7 +15,7 @@ from sim.config.drafting_options import (
 )
 from sim.config.messages import nearest
 from sim.config.policy_options import resolve_queue_policy, vllm_policy
-from sim.config.resolved import OUR_SCHEDULER, SCHEDULERS, EngineConfig
+from sim.config.resolved import GIVEN, OUR_SCHEDULER, SCHEDULERS, EngineConfig
 from sim.config.schema import EngineSection
 from sim.errors import StudyError
 from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
@@ -153,7 +153,7 @@ def _kv_capacity(
     section: EngineSection, scheduler: SchedulerConfig, model: ModelSpec, gpu: GpuSpec
 ) -> KvCapacity:
     if section.num_gpu_blocks is not None:
-        return KvCapacity(section.num_gpu_blocks, "as given in the study")
+        return KvCapacity(section.num_gpu_blocks, GIVEN)
     return compute_num_gpu_blocks(
         model,
         gpu,

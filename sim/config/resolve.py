@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import policies
-from calibration import CalibrationError, load_gpu, load_model
+from calibration import CalibrationError, ModelSpec, load_gpu, load_model
 from sim.config.cost_options import cost_model_warnings, resolve_cost_model, skew_warnings
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
@@ -92,6 +92,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
         warnings=(
             *trace.source.warnings,
             *_pool_warnings(engine),
+            *_window_warnings(model, engine),
             *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
             *skew_warnings(cost_model, trace, engine.scheduler.max_model_len),
@@ -147,6 +148,29 @@ def _pool_warnings(engine: EngineConfig) -> tuple[str, ...]:
     return (
         f"the KV pool holds {pool_tokens} tokens, less than max_model_len {max_model_len}: vLLM "
         "would refuse to start; here requests that can never fit are rejected at arrival",
+    )
+
+
+def _window_warnings(model: ModelSpec, engine: EngineConfig) -> tuple[str, ...]:
+    """The KV cache here is one of full attention in every layer, however steps are timed.
+
+    vLLM keeps layers with a window in groups of their own: all groups share one pool, whose blocks
+    are then of fewer layers, and what lies outside a window goes back to it.
+    """
+    if not model.num_window_layers:
+        return ()
+    layers, window_layers = model.num_hidden_layers, model.num_window_layers
+    if engine.num_gpu_blocks_is_given:
+        effect = "what a request holds for the layers with a window comes on top in vLLM"
+    else:
+        most = layers / max(1, layers - window_layers)
+        effect = (
+            f"vLLM holds up to {most:.2g} times as many tokens in the same memory, so waits for "
+            "blocks and preemptions are overstated"
+        )
+    return (
+        f"{window_layers} of the {layers} layers of {model.name} see the last {model.window} "
+        f"tokens only, but KV blocks and prefix hits are those of full attention: {effect}",
     )
 
 

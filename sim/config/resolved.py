@@ -13,6 +13,9 @@ from traces import Trace
 OUR_SCHEDULER = "headway"
 SCHEDULERS = (OUR_SCHEDULER, "vllm")
 
+GIVEN = "as given in the study"
+"""Where the size of a KV pool comes from that is not estimated."""
+
 CoreName: TypeAlias = Literal["python", "compiled"]
 PYTHON: CoreName = "python"
 COMPILED: CoreName = "compiled"
@@ -49,6 +52,11 @@ class EngineConfig:
     predicted_length_error: float = 0.0
     explain: bool = False
     core: CoreName = PYTHON
+
+    @property
+    def num_gpu_blocks_is_given(self) -> bool:
+        """Whether the study gives the size of the KV pool; else it is an estimate."""
+        return self.num_gpu_blocks_origin == GIVEN
 
 
 @dataclass(frozen=True, slots=True)

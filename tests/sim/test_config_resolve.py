@@ -185,6 +185,17 @@ def test_a_pool_below_max_model_len_is_warned_of() -> None:
     assert any("holds 1584 tokens, less than max_model_len 131072" in w for w in study.warnings)
 
 
+def test_a_window_that_the_kv_cache_does_not_know_is_warned_of() -> None:
+    """gpt-oss-120b: 36 layers, every second one with a window of 128 (its config.json)."""
+    (said,) = resolved(model="gpt-oss-120b", hardware="h200").warnings
+    assert "18 of the 36 layers of gpt-oss-120b see the last 128 tokens only" in said
+    assert "up to 2 times as many tokens in the same memory" in said
+    given = resolved(model="gpt-oss-120b", hardware="h200", engine={"num_gpu_blocks": 20_000})
+    (said,) = given.warnings
+    assert "layers with a window comes on top in vLLM" in said
+    assert not any("layers" in w for w in resolved().warnings)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
