@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from sim.config.not_modelled import said_of
+
 Loc = tuple[int | str, ...]
 
 _UNIONS = (Union, types.UnionType)
@@ -81,7 +83,7 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
 def _sentence(detail: ErrorDetails, keys: list[str], model: type[BaseModel]) -> str:
     kind, shown, context = detail["type"], _shown(detail["input"]), detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key; {_right_key(keys[-1], detail['loc'][:-1], model)}"
+        return _unknown_key(keys, detail["loc"][:-1], model)
     if kind == "union_tag_invalid":
         return _unknown_tag(context)
     if kind == "too_short" and not detail["input"]:
@@ -92,6 +94,11 @@ def _sentence(detail: ErrorDetails, keys: list[str], model: type[BaseModel]) -> 
     if kind in _WHAT_IS_RIGHT:
         return f"{shown} is not {_WHAT_IS_RIGHT[kind]}"
     return _OTHERS.get(kind, "{shown}: {msg}").format(shown=shown, msg=detail["msg"], **context)
+
+
+def _unknown_key(keys: list[str], loc: Loc, model: type[BaseModel]) -> str:
+    of_vllm = said_of(keys[-1]) if keys[0] == "engine" or not loc else None
+    return of_vllm or f"unknown key; {_right_key(keys[-1], loc, model)}"
 
 
 def _unknown_tag(context: Mapping[str, Any]) -> str:

@@ -1,14 +1,20 @@
 """The study file's own rules: YAML, keys, types, ranges, and sentences that say what is wrong."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim.config.load import parse_study, read_study
+from sim.config.not_modelled import OTHER_NAMES
 from sim.config.overrides import apply_overrides, parse_override
+from sim.config.schema import EngineSection
 from sim.config.yaml_source import parse_yaml
 from sim.errors import StudyError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCHEDULER_README = (CHECKOUT / "sim" / "scheduler" / "README.md").read_text(encoding="utf-8")
 
 LEAST: dict[str, Any] = {
     "trace": {"sample": True},
@@ -78,6 +84,31 @@ def refusal(yaml_text: str, *settings: str) -> str:
 )
 def test_a_wrong_key_or_value_is_named_with_what_is_right(text: str, message: str) -> None:
     assert message in refusal(text)
+
+
+def options_that_are_errors() -> list[str]:
+    """Those that the scheduler's README says are refused, a name in full and by itself."""
+    rows = [row for row in SCHEDULER_README.splitlines() if "| not modelled: error" in row]
+    cells = [row.split("|")[1] for row in rows]
+    named = [name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell)]
+    return [name for name in named if name not in ("mtp", "num_nextn_predict_layers")]
+
+
+def test_every_option_of_vllm_that_is_not_modelled_is_refused_as_such() -> None:
+    """Not with a look-alike: tensor parallel is no pipeline parallel."""
+    options = options_that_are_errors()
+    assert {"pipeline_parallel_size", "data_parallel_size", "kv_offloading_size"} < {*options}
+    for option in options:
+        said = refusal(f"engine: {{{option}: 2}}")
+        assert f"engine.{option}: vLLM's option, but not modelled: " in said
+        assert "did you mean" not in said
+    assert "not modelled" in refusal("pipeline_parallel_size: 2")
+
+
+def test_an_option_of_another_name_is_told_it() -> None:
+    said = refusal("engine: {num_gpu_blocks_override: 900}")
+    assert said.endswith("vLLM's option; here it is 'num_gpu_blocks'")
+    assert {*OTHER_NAMES.values()} <= {*EngineSection.model_fields}
 
 
 def test_further_wrong_keys_are_listed() -> None:
