@@ -18,6 +18,7 @@ from sim.engine import Replica
 from sim.environment import ARRIVAL_RANK, LAST_S, Environment
 from sim.errors import SimulationError
 from sim.hand_over import MemorySink, RowSink
+from sim.metrics.backlog import backlog_warnings
 from sim.rng import Streams
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
 from sim.sim_request import SimRequest
@@ -103,7 +104,8 @@ class _Run:
         if num_unfinished and not self._is_over:
             raise SimulationError(_stuck_message(self._cluster.replicas))
         requests, steps, gaps = self._sink.tables()
-        info = _run_info(self._study, self._cluster, steps, partial=self._stopped)
+        load_warnings = _load_warnings(self._study.load, requests)
+        info = _run_info(self._study, self._cluster, steps, load_warnings, partial=self._stopped)
         return RunResult(self._study.config, requests, steps, gaps, info)
 
     def _progress(self) -> bool:
@@ -127,7 +129,14 @@ def _num_requests(study: ResolvedStudy) -> int:
     return len(study.trace)
 
 
-def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial: bool) -> RunInfo:
+def _run_info(
+    study: ResolvedStudy,
+    cluster: Cluster,
+    steps: Columns,
+    load_warnings: Sequence[str],
+    *,
+    partial: bool,
+) -> RunInfo:
     engine = study.engine
     replica = ReplicaInfo(
         num_gpu_blocks=engine.cache.num_gpu_blocks,
@@ -147,6 +156,7 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial
         load=_load_name(study.load),
         warnings=(
             *study.warnings,
+            *load_warnings,
             *_refusal_warnings(cluster),
             *coverage_warnings(cluster.cost, steps),
         ),
@@ -155,6 +165,11 @@ def _run_info(study: ResolvedStudy, cluster: Cluster, steps: Columns, *, partial
 
 def _load_name(load: Load) -> str:
     return {OpenLoad: "open", ClosedLoad: "closed", SessionLoad: "sessions"}[type(load)]
+
+
+def _load_warnings(load: Load, requests: Columns) -> tuple[str, ...]:
+    """An open load can bring more than is served; other loads wait for answers."""
+    return backlog_warnings(requests) if isinstance(load, OpenLoad) else ()
 
 
 def _refusal_warnings(cluster: Cluster) -> list[str]:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from sim.errors import StudyError
 from sim.metrics import is_finished, ttft_s
+from sim.metrics.backlog import Backlog, backlog
 from sim.metrics.throughput import Window
 from sim.run_result import Columns
-from sim.study.backlog import Backlog, backlog
 from sim.study.intervals import batch_means
 from sim.study.sweep_section import TrimSection
 

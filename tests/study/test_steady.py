@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
+from calibration import ConstantCost
+from sim.config import ClosedLoad, OpenLoad
 from sim.errors import StudyError
+from sim.metrics.backlog import backlog, in_system
 from sim.metrics.throughput import Window
-from sim.study.backlog import backlog, in_system
+from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.simulation import simulate
 from sim.study.steady import kept_window, mser, steadiness, trimmed
 from sim.study.sweep_section import TrimSection
+from tests.sim.small_study import make_study
+from traces import RequestSpec
 
 
 def md1(n: int, load: float, seed: int, extra_s: np.ndarray | None = None):
@@ -117,6 +123,22 @@ def test_steady_runs_pass_and_others_say_why():
     assert "backlog grows by 0.5" in overloaded.reasons[0]
     few = steadiness(md1(50, 0.5, 1), Window(0.0, 1e9))
     assert "100 are needed" in few.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("load", "mode", "is_said"),
+    [(0.6, OpenLoad(), False), (1.5, OpenLoad(), True), (1.5, ClosedLoad(4, 500), False)],
+)
+def test_a_run_says_when_more_comes_than_is_served(load, mode, is_said):
+    """Steps of 1 s, one request in each: M/D/1. Clients who wait for answers can't overload it."""
+    requests = [
+        RequestSpec(i, float(arrival_s), 8, 1)
+        for i, arrival_s in enumerate(md1(2000, load, 1)["arrival_s"])
+    ]
+    scheduler = SchedulerConfig(max_num_seqs=1)
+    study = make_study(requests, scheduler, CacheConfig(100), ConstantCost(1.0), load=mode)
+    said = [w for w in simulate(study).info.warnings if w.startswith("requests pile up")]
+    assert bool(said) == is_said
 
 
 def test_a_run_that_begins_with_a_backlog_is_not_steady():

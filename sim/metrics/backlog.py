@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim.metrics import is_finished
+from sim.metrics.latency import is_finished
 from sim.metrics.throughput import Window
 from sim.run_result import Columns
 
@@ -21,6 +21,7 @@ _LATER = 0.4  # the trend is taken after this share of the window
 _NOTABLE_SHARE = 0.02
 _CERTAIN = 2.5  # standard errors
 _INCREMENTS = 24
+_FEWEST = 100  # finished requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,20 @@ def _slope_error(number: FloatArray, length_s: float) -> float:
     increments = np.diff(number[:: _SAMPLES // _INCREMENTS])
     seconds = length_s * (_SAMPLES // _INCREMENTS) / (_SAMPLES - 1)
     return math.sqrt(1.2 * float(increments.var(ddof=1)) / seconds / length_s)
+
+
+def backlog_warnings(requests: Columns) -> tuple[str, ...]:
+    """What a reader of an open load's latencies should know: that they grow with the trace.
+
+    No figures in it: the points of a sweep that are so are to say one thing.
+    """
+    if int(is_finished(requests).sum()) < _FEWEST:
+        return ()
+    arrival_s = requests["arrival_s"]
+    after_all = float(np.nextafter(arrival_s.max(), math.inf))
+    if not backlog(requests, Window(float(arrival_s.min()), after_all)).is_growing:
+        return ()
+    return (
+        "requests pile up as long as they arrive: more come than are served, or the trace is too "
+        "short to tell; TTFT, queue time and E2E depend on how long it is",
+    )
