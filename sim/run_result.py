@@ -54,6 +54,7 @@ class RunInfo:
     `one_token_per_emission`: no step gives a request two tokens (no speculative decoding).
     `load`: what decided when requests were sent: "open" (the trace's times), "closed" (a client's
     next after its last was answered) or "sessions" (a turn after the one before it).
+    `decides_as`: whose scheduler the decisions are those of, with its release.
     """
 
     replicas: tuple[ReplicaInfo, ...]
@@ -63,6 +64,7 @@ class RunInfo:
     warnings: tuple[str, ...] = ()
     one_token_per_emission: bool = True
     load: str = "open"
+    decides_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from simpy.events import Event
 from policies import make_router
 from sim.cluster import Cluster
 from sim.compiled import CompiledReplica
-from sim.config import ClosedLoad, Load, OpenLoad, ResolvedStudy, SessionLoad
+from sim.config import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy, SessionLoad
+from sim.config.resolved import INSTALLED_VLLM, OUR_SCHEDULER
 from sim.coverage import coverage_warnings
 from sim.engine import Replica
 from sim.environment import ARRIVAL_RANK, LAST_S, Environment
@@ -21,7 +22,9 @@ from sim.hand_over import MemorySink, RowSink
 from sim.metrics.backlog import backlog_warnings
 from sim.rng import Streams
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
+from sim.scheduler.config import VLLM_VERSION
 from sim.sim_request import SimRequest
+from sim.vllm_adapter import installed_version
 
 _STUCK_NAMED = 5
 _EVENTS_AT_ONCE = 1024  # between two looks at the rows that have gathered
@@ -154,6 +157,7 @@ def _run_info(
         partial=partial,
         one_token_per_emission=engine.drafting is None,
         load=_load_name(study.load),
+        decides_as=_decides_as(engine),
         warnings=(
             *study.warnings,
             *load_warnings,
@@ -161,6 +165,16 @@ def _run_info(
             *coverage_warnings(cluster.cost, steps),
         ),
     )
+
+
+def _decides_as(engine: EngineConfig) -> str:
+    """Whose decisions these are: a figure is that of one release of vLLM, and of no other."""
+    if engine.scheduler_class == OUR_SCHEDULER:
+        queues = f" with {engine.queue_policy} queues" if engine.queue_policy is not None else ""
+        return f"vLLM {VLLM_VERSION}{queues}"
+    release = f"vLLM {installed_version()}"
+    own = engine.scheduler_class
+    return release if own == INSTALLED_VLLM else f"{own} on {release}"
 
 
 def _load_name(load: Load) -> str:

@@ -50,7 +50,8 @@ def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
         ("Where time went", _share_rows(summary.get("time_split"))),
         ("Waits", _wait_rows(summary.get("time_split"))),
         ("Replicas", _replica_rows(summary["replicas"])),
-        ("Cost model", _cost_rows(summary["run"]["cost"])),
+        ("Scheduler", _scheduler_rows(summary["run"]["decides_as"])),
+        ("Cost model", _cost_rows(summary["run"]["cost"], summary["run"]["replicas"])),
     ]
     return [(heading, rows) for heading, rows in sections if rows]
 
@@ -250,8 +251,16 @@ def _wait_rows(split: Mapping[str, Any] | None) -> list[Row]:
     ]
 
 
-def _cost_rows(cost: Mapping[str, Any]) -> list[Row]:
-    return [("model", str(cost.get("label", cost.get("kind", _ABSENT))))]
+def _scheduler_rows(decides_as: str) -> list[Row]:
+    return [("decides as", decides_as)] if decides_as else []
+
+
+def _cost_rows(cost: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> list[Row]:
+    has_host = any(replica["host_overhead"] for replica in replicas)
+    return [
+        ("model", str(cost.get("label", cost.get("kind", _ABSENT)))),
+        ("host time", "as the study gives it" if has_host else "none: engine.host_overhead_s is 0"),
+    ]
 
 
 def _duration(seconds: float | None) -> str:

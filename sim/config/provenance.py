@@ -14,6 +14,7 @@ from typing import Any
 from calibration import CostModel, GpuSpec, ModelSpec
 from sim.config.resolved import EngineConfig
 from sim.errors import StudyError
+from sim.scheduler.config import VLLM_VERSION
 from traces import Trace
 
 _VERIFIED = ("trace", "model", "hardware", "cost_model", "engine")
@@ -32,6 +33,7 @@ def provenance(
             "numpy": version("numpy"),
             "simpy": version("simpy"),
             "core": engine.core,
+            "scheduler_follows": f"vLLM {VLLM_VERSION}",
         },
         "trace": {
             "num_requests": len(trace),

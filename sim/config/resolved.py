@@ -11,7 +11,8 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
 
 OUR_SCHEDULER = "headway"
-SCHEDULERS = (OUR_SCHEDULER, "vllm")
+INSTALLED_VLLM = "vllm"
+SCHEDULERS = (OUR_SCHEDULER, INSTALLED_VLLM)
 
 GIVEN = "as given in the study"
 """Where the size of a KV pool comes from that is not estimated."""

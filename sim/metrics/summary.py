@@ -62,6 +62,7 @@ def info_section(info: RunInfo) -> dict[str, Any]:
     return {
         "partial": info.partial,
         "load": info.load,
+        "decides_as": info.decides_as,
         "warnings": list(info.warnings),
         "cost": dict(info.cost),
         "slo": asdict(info.slo),

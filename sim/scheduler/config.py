@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+VLLM_VERSION = "0.29.0"
+"""The release of vLLM whose scheduler this one follows, decision by decision."""
+
 PolicyName = Literal["fcfs", "priority"]
 
 

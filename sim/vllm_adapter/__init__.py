@@ -5,5 +5,6 @@ Nothing else in Headway imports vLLM, and this does so only when a scheduler is 
 
 from sim.vllm_adapter.errors import VllmAdapterError
 from sim.vllm_adapter.factory import VllmSchedulerFactory
+from sim.vllm_adapter.version import installed_version
 
-__all__ = ["VllmAdapterError", "VllmSchedulerFactory"]
+__all__ = ["VllmAdapterError", "VllmSchedulerFactory", "installed_version"]

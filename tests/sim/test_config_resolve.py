@@ -393,7 +393,8 @@ def test_the_saved_config_states_seed_versions_and_hashes() -> None:
     config = varied_study().config
     assert config["seed"] == 5
     made_of = config["provenance"]
-    assert set(made_of["versions"]) == {"headway", "python", "numpy", "simpy", "core"}
+    ours = {"headway", "python", "numpy", "simpy", "core", "scheduler_follows"}
+    assert set(made_of["versions"]) == ours
     assert made_of["trace"]["content_sha256"] == varied_study().trace.content_sha256
     assert made_of["engine"]["num_gpu_blocks_origin"]
 

@@ -35,12 +35,21 @@ def test_the_hand_made_run_in_words():
     assert got["Goodput"]["share of finished"] == "50.0 %"
     assert got["KV cache"]["usage"] == "mean 25.0 % (46.9 % while busy), peak 100.0 %"
     assert got["Cost model"]["model"] == "constant"
+    assert got["Cost model"]["host time"] == "none: engine.host_overhead_s is 0"
 
 
 def test_replicas_with_other_pools_are_told_apart():
     section = dict(fact_rows(summarise(hand_run())))["KV cache"]
     pools = [value for name, value in section if name == "blocks a replica"]
     assert pools == ["5 of 4 tokens, given", "9 of 4 tokens, given"]
+
+
+def test_host_time_that_is_in_a_run_is_said():
+    run = hand_run()
+    replicas = tuple(dataclasses.replace(r, host_overhead=True) for r in run.info.replicas)
+    info = dataclasses.replace(run.info, replicas=replicas)
+    got = facts(dataclasses.replace(run, info=info))
+    assert got["Cost model"]["host time"] == "as the study gives it"
 
 
 def test_latencies_are_in_the_table():

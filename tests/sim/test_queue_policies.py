@@ -22,7 +22,7 @@ from sim.errors import StudyError
 from sim.queue_policies import predicted_lengths
 from sim.rng import Streams
 from sim.run_result import RunResult, Slo
-from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.scheduler.config import VLLM_VERSION, CacheConfig, SchedulerConfig
 from sim.simulation import simulate
 from tests.sim.small_study import make_study, run_unless_endless
 from tests.sim.test_leap_equals_stepping import differences, options, workloads
@@ -308,7 +308,10 @@ def test_a_study_names_its_policy_and_says_where_it_steps() -> None:
     assert not [w for w in plain.warnings if "engine.leap" in w]
     fair = resolved(scheduling_policy="virtual-token-counter", policy_options={"output_weight": 3})
     assert fair.engine.policy_options == {"output_weight": 3}
-    assert [w for w in simulate(fair).info.warnings if "steps are taken one by one" in w]
+    said = simulate(fair).info
+    assert [w for w in said.warnings if "steps are taken one by one" in w]
+    assert said.decides_as == f"vLLM {VLLM_VERSION} with virtual-token-counter queues"
+    assert simulate(resolved()).info.decides_as == f"vLLM {VLLM_VERSION}"
     quiet = resolved(scheduling_policy="virtual-token-counter", leap=False)
     assert not [w for w in quiet.warnings if "engine.leap" in w]
 
