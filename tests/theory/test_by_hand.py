@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 from calibration import ConstantCost, LinearCost
 from sim.config import ClosedLoad
-from sim.metrics import e2e_s, tpot_s, ttft_s
+from sim.config.drafting_options import resolve_drafting, scheduler_drafting_options
+from sim.config.schema import EngineSection, SpeculativeSection
+from sim.metrics import e2e_s, finished_gaps, summarise, tpot_s, ttft_s
 from sim.run_result import RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -22,12 +27,12 @@ def run(requests: list[RequestSpec], *, leap: bool, **options: object) -> RunRes
         key: value for key, value in options.items() if key in SchedulerConfig.__slots__
     }
     others = {key: value for key, value in options.items() if key not in known}
-    cost = others.pop("cost", COST)
+    cost, cache = others.pop("cost", COST), others.pop("cache", CacheConfig(1000))
     return simulate(
         make_study(
             requests,
             SchedulerConfig(**known),  # type: ignore[arg-type]
-            CacheConfig(1000),
+            cache,  # type: ignore[arg-type]
             cost,  # type: ignore[arg-type]
             leap=leap,
             **others,
@@ -120,6 +125,58 @@ def test_a_second_equal_prompt_finds_the_first_in_the_cache(leap: bool) -> None:
     assert result.requests["num_cached_tokens"].tolist() == [0, 48]
     assert result.requests["num_scheduled_tokens"].tolist() == [65, 17]
     assert ttft_s(result.requests)[1] < ttft_s(result.requests)[0]
+
+
+@LEAPS
+def test_a_drafter_with_hidden_states_costs_the_last_block_found(leap: bool) -> None:
+    """vLLM drops it, since EAGLE's and MTP's heads need the hidden state before their first token.
+
+    The prompts share 64 of 80 tokens, 4 blocks, all of which another drafter may use.
+    """
+    for method, num_cached in (("draft_model", 64), ("eagle", 48), ("mtp", 48)):
+        requests = [
+            RequestSpec(i, 50.0 * i, 80, 2, (("system", 64), (f"own {i}", 16))) for i in range(2)
+        ]
+        drafts = SpeculativeSection(method=method, num_speculative_tokens=2, acceptance_rate=0.0)
+        section = EngineSection(speculative_config=drafts, async_scheduling=False)
+        result = run(
+            requests,
+            leap=leap,
+            engine={"drafting": resolve_drafting(drafts)},
+            **scheduler_drafting_options(section),
+        )
+        assert result.requests["num_cached_tokens"].tolist() == [0, num_cached]
+
+
+@LEAPS
+def test_a_preempted_request_keeps_its_first_token_and_its_wait_is_a_gap(leap: bool) -> None:
+    """Steps of 1 s; 6 usable blocks of 4; both prompts of 11 take 3, and want a fourth in step 3.
+
+    Request 1 gives way with two tokens, out at 1 and 2 s, and waits for request 0, which ends at
+    5 s. Then its 13 known tokens are computed in one step, which gives its third token at 6 s.
+    """
+    requests = [RequestSpec(i, 0.0, 11, 5) for i in range(2)]
+    result = run(requests, leap=leap, cost=ConstantCost(1.0), cache=CacheConfig(7, 4, False))
+    assert result.requests["num_preemptions"].tolist() == [0, 1]
+    assert ttft_s(result.requests).tolist() == [1.0, 1.0]
+    assert result.requests["last_token_s"].tolist() == [5.0, 8.0]
+    assert tpot_s(result.requests).tolist() == [1.0, 7 / 4]
+    gaps = finished_gaps(result.requests, result.steps, result.gaps)
+    found = np.sort(np.repeat(gaps.gap_s, gaps.count)).tolist()
+    assert found == [1.0] * 4 + [1.0] * 3 + [4.0]
+    summary = summarise(result)
+    assert summary["latency"]["ttft_s"]["mean"] == 1.0
+    assert summary["latency"]["e2e_s"]["mean"] == (5.0 + 8.0) / 2
+    assert summary["latency"]["itl_s"]["mean"] == (4 * 1.0 + 3 * 1.0 + 4.0) / 8
+
+
+@LEAPS
+def test_a_longer_prompt_waits_longer_for_its_first_token(leap: bool) -> None:
+    """Alone on the engine, token by token of prompt, across chunks and blocks."""
+    prompts = [1, 2, 15, 16, 17, 500, 2047, 2048, 2049, 4096, 4097, 8000]
+    alone = [run([RequestSpec(0, 0.0, n, 2)], leap=leap) for n in prompts]
+    first = [float(ttft_s(result.requests)[0]) for result in alone]
+    assert all(later > earlier for earlier, later in pairwise(first))
 
 
 @LEAPS
