@@ -7,6 +7,7 @@ each further output token. The bands are 4 standard errors of independent runs.
 
 from __future__ import annotations
 
+from heapq import heapreplace
 from math import sqrt
 
 import numpy as np
@@ -26,15 +27,15 @@ NUM_RUNS = 16
 
 
 def one_server_run(
-    arrivals_s: np.ndarray, num_output_tokens: np.ndarray, *, leap: bool = True
+    arrivals_s: np.ndarray, num_output_tokens: np.ndarray, *, num_seats: int = 1
 ) -> RunResult:
     requests = [
         RequestSpec(i, float(arrival_s), 8, int(num_tokens))
         for i, (arrival_s, num_tokens) in enumerate(zip(arrivals_s, num_output_tokens, strict=True))
     ]
-    scheduler = SchedulerConfig(max_num_seqs=1, max_model_len=100_000)
+    scheduler = SchedulerConfig(max_num_seqs=num_seats, max_model_len=100_000)
     cache = CacheConfig(10_000, enable_prefix_caching=False)
-    return simulate(make_study(requests, scheduler, cache, ConstantCost(STEP_S), leap=leap))
+    return simulate(make_study(requests, scheduler, cache, ConstantCost(STEP_S)))
 
 
 def poisson_s(run: int, num_requests: int, rate_per_s: float) -> np.ndarray:
@@ -85,6 +86,40 @@ def test_m_m_1_waiting_time(load: float) -> None:
     assert expected == pytest.approx(m_m_1, rel=0.01)
     assert abs(mean - expected) <= error
     assert error < 0.5 * expected
+
+
+def waits_with_servers(
+    num_servers: int, arrivals_s: np.ndarray, services_s: np.ndarray
+) -> np.ndarray:
+    """Waits in a G/G/k queue, first come first served (Kiefer & Wolfowitz 1955)."""
+    free_s = [0.0] * num_servers  # a heap: when each server is free again
+    starts_s = []
+    for arrival_s, service_s in zip(arrivals_s.tolist(), services_s.tolist(), strict=True):
+        starts_s.append(max(arrival_s, free_s[0]))
+        heapreplace(free_s, starts_s[-1] + service_s)
+    return np.array(starts_s) - arrivals_s
+
+
+@pytest.mark.parametrize("num_seats", [1, 4, 16])
+@pytest.mark.parametrize("load", [0.3, 0.8, 1.1])
+def test_m_m_k_waiting_times(num_seats: int, load: float) -> None:
+    """A replica with k seats whose steps take as long whatever is in them has k servers.
+
+    Request by request: a free seat is taken at the next step, less than a step later than a server
+    would be, and a delay of that length in every arrival delays no start by more (waits are
+    monotone in the arrivals).
+    """
+    num_requests, mean_tokens = 2000, 50
+    tokens = Streams(num_seats).rng("lengths").geometric(1 / mean_tokens, num_requests)
+    services_s = tokens * STEP_S
+    arrivals_s = poisson_s(1, num_requests, num_seats * load / (mean_tokens * STEP_S))
+    found_s = queue_time_s(one_server_run(arrivals_s, tokens, num_seats=num_seats).requests)
+    expected_s = waits_with_servers(num_seats, arrivals_s - arrivals_s[0], services_s)
+    extra_s = found_s - expected_s
+    assert extra_s.min() >= -1e-9
+    assert extra_s.max() <= STEP_S + 1e-9
+    if load > 0.5:
+        assert expected_s.mean() > 2 * STEP_S  # there are waits to compare
 
 
 def test_several_replicas_share_one_queue_less_well_than_m_d_k() -> None:
