@@ -109,7 +109,7 @@ def test_m_m_k_waiting_times(num_seats: int, load: float) -> None:
     would be, and a delay of that length in every arrival delays no start by more (waits are
     monotone in the arrivals).
     """
-    num_requests, mean_tokens = 2000, 50
+    num_requests, mean_tokens = 800, 50
     tokens = Streams(num_seats).rng("lengths").geometric(1 / mean_tokens, num_requests)
     services_s = tokens * STEP_S
     arrivals_s = poisson_s(1, num_requests, num_seats * load / (mean_tokens * STEP_S))
