@@ -35,6 +35,7 @@ from sim.validate import (
 from sim.validate.bench_runs import BenchComparison
 from sim.validate.comparison import ErrorSummary, by_group, tpot_summary, ttft_summary
 from sim.validate.harness import Harness
+from sim.validate.ranking import tpot_order, ttft_order
 from sim.validate.silicon_study import MakeCost
 
 _BAND = 0.1  # drawn around the diagonal
@@ -142,11 +143,12 @@ def _cost_maker(study: SiliconStudy, kernels: Path | None) -> MakeCost:
 
 
 def study_lines(rows: Sequence[Comparison]) -> list[str]:
-    """The table of a study: all rows, each region, then the saturated rows one by one."""
+    """The table of a study: all rows, each region, the order, then each saturated row."""
     header = f"{'':24}{'TPOT':^29}{'TTFT, unsaturated':^29}"
     names = f"{'':24}" + f"{'rows':>7}{'MAPE':>10}{'bias':>10}  " * 2
     lines = [header, names, _line("all", rows)]
     lines += [_line(group, own) for group, own in sorted(by_group(rows).items(), key=_group_key)]
+    lines += _order_lines(rows)
     for row in rows:
         if row.is_saturated:
             lines.append(
@@ -155,6 +157,16 @@ def study_lines(rows: Sequence[Comparison]) -> list[str]:
                 f" TPOT {row.tpot_error:+.1%}"
             )
     return lines
+
+
+def _order_lines(rows: Sequence[Comparison]) -> list[str]:
+    """Whether configurations come in the measured order, whatever the errors are."""
+    return [
+        f"order of {name}: rank correlation {order.spearman:.3f}; of {order.num_pairs:,} pairs of"
+        f" rows with the same lengths {order.pairs_in_order / order.num_pairs:.1%} as measured"
+        for name, order in (("TPOT", tpot_order(rows)), ("TTFT", ttft_order(rows)))
+        if order is not None and order.num_pairs
+    ]
 
 
 def _group_key(item: tuple[str, list[Comparison]]) -> tuple[str, int]:

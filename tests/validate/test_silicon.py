@@ -18,6 +18,7 @@ from sim.validate import (
     read_silicon_rows,
 )
 from sim.validate.comparison import by_group, tpot_summary, ttft_summary
+from sim.validate.ranking import tpot_order
 
 
 def shipped(model: ModelSpec, gpu: GpuSpec, tp: int, kv_cache_dtype: str) -> CostModel:
@@ -49,6 +50,9 @@ def test_qwen3_32b_on_h100_is_predicted_from_kernels(rows: list[SiliconRow]) -> 
     assert ttft is not None
     assert tpot.mape <= 0.035
     assert ttft.mape <= 0.09
+    order = tpot_order(found)
+    assert order is not None
+    assert order.pairs_in_order >= 0.95 * order.num_pairs
 
 
 def test_recorded_runs_are_predicted_from_layers(shared_dir: Path) -> None:
@@ -91,6 +95,30 @@ def test_summaries_are_mean_errors_and_leave_saturated_ttft_out() -> None:
     assert ttft_summary("none", [found[2]]) is None
     groups = by_group([comparison(0, groups=("a", "b")), comparison(0, groups=("a",))])
     assert {name: len(own) for name, own in groups.items()} == {"a": 2, "b": 1}
+
+
+def timed(measured: float, predicted: float, lengths: str = "8 prompt tokens") -> Comparison:
+    return Comparison("row", ("tp 1", lengths), measured, 1.0, measured, predicted)
+
+
+def test_errors_that_keep_the_order_keep_the_rank_correlation() -> None:
+    """Twice as long, plus one: every error is large, and every choice between two is right."""
+    order = tpot_order([timed(t, 2 * t + 1) for t in (0.1, 0.4, 0.2, 0.3)])
+    assert order is not None
+    assert (order.spearman, order.num_pairs, order.pairs_in_order) == (pytest.approx(1), 6, 6)
+
+
+def test_a_swapped_pair_lowers_it_and_other_lengths_make_no_pair() -> None:
+    """Ranks 1, 2, 3 predicted as 1, 3, 2: Spearman's 1 - 6 * 2 / (3 * 8) = 1/2."""
+    rows = [timed(1, 1), timed(2, 3, "64 prompt tokens"), timed(3, 2)]
+    order = tpot_order(rows)
+    assert order is not None
+    assert order.spearman == pytest.approx(0.5)
+    assert (order.num_pairs, order.pairs_in_order) == (1, 1)
+    swapped = tpot_order([timed(1, 1), timed(2, 3), timed(3, 2), timed(3, 9)])
+    assert swapped is not None
+    assert (swapped.num_pairs, swapped.pairs_in_order) == (5, 4)  # 3 and 3 are no choice
+    assert tpot_order(rows[:2]) is None
 
 
 def test_harnesses_name_every_study() -> None:
