@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -94,7 +95,8 @@ class Cluster:
         self._hand_over = HandOver(self.records, sink, _ascending(study.trace.request_id))
         self._num_steps_handed = 0
         self._num_done = 0
-        self.refusals: dict[str, list[str]] = {}
+        self.refusals: dict[str, list[str]] = {}  # the first few of each reason
+        self.num_refused: Counter[str] = Counter()
         self._router_name = study.router
         self._router = router
         self._on_progress = on_progress
@@ -265,6 +267,7 @@ class Cluster:
         request.split = TimeSplit(request.arrival_time)
         self.records.add_request(request, -1, "rejected", reason)
         self._num_done += 1
+        self.num_refused[reason] += 1
         examples = self.refusals.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
             examples.append(f"request {request.row_id} {figures}")

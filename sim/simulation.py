@@ -21,6 +21,7 @@ from sim.errors import SimulationError
 from sim.hand_over import MemorySink, RowSink
 from sim.metrics.backlog import backlog_warnings
 from sim.rng import Streams
+from sim.rows import num_rows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
 from sim.scheduler.config import VLLM_VERSION
 from sim.sim_request import SimRequest
@@ -107,8 +108,7 @@ class _Run:
         if num_unfinished and not self._is_over:
             raise SimulationError(_stuck_message(self._cluster.replicas))
         requests, steps, gaps = self._sink.tables()
-        load_warnings = _load_warnings(self._study.load, requests)
-        info = _run_info(self._study, self._cluster, steps, load_warnings, partial=self._stopped)
+        info = _run_info(self._study, self._cluster, requests, steps, partial=self._stopped)
         return RunResult(self._study.config, requests, steps, gaps, info)
 
     def _progress(self) -> bool:
@@ -133,12 +133,7 @@ def _num_requests(study: ResolvedStudy) -> int:
 
 
 def _run_info(
-    study: ResolvedStudy,
-    cluster: Cluster,
-    steps: Columns,
-    load_warnings: Sequence[str],
-    *,
-    partial: bool,
+    study: ResolvedStudy, cluster: Cluster, requests: Columns, steps: Columns, *, partial: bool
 ) -> RunInfo:
     engine = study.engine
     replica = ReplicaInfo(
@@ -160,8 +155,8 @@ def _run_info(
         decides_as=_decides_as(engine),
         warnings=(
             *study.warnings,
-            *load_warnings,
-            *_refusal_warnings(cluster),
+            *_load_warnings(study.load, requests),
+            *_refusal_warnings(cluster, num_rows(requests)),
             *coverage_warnings(cluster.cost, steps),
         ),
     )
@@ -186,9 +181,11 @@ def _load_warnings(load: Load, requests: Columns) -> tuple[str, ...]:
     return backlog_warnings(requests) if isinstance(load, OpenLoad) else ()
 
 
-def _refusal_warnings(cluster: Cluster) -> list[str]:
+def _refusal_warnings(cluster: Cluster, num_arrived: int) -> list[str]:
+    """Those that are left out are the longest: without them all figures look better."""
     return [
-        f"requests rejected at arrival, {reason}: {'; '.join(examples)}"
+        f"{cluster.num_refused[reason]:,} of {num_arrived:,} requests were rejected at arrival, "
+        f"being {reason}, and are in no latency or throughput: {'; '.join(examples)}"
         for reason, examples in sorted(cluster.refusals.items())
     ]
 

@@ -255,7 +255,12 @@ def test_requests_that_cannot_fit_are_counted_beside_those_that_ran(
     counts = summary["requests"]
     assert counts["rejected_requests"] > 0
     assert counts["finished_requests"] + counts["rejected_requests"] == 40
-    assert any("max_model_len is 220" in warning for warning in summary["run"]["warnings"])
+    (said,) = [warning for warning in summary["run"]["warnings"] if "rejected" in warning]
+    assert said.startswith(
+        f"{counts['rejected_requests']} of 40 requests were rejected at arrival, being longer than "
+        "max_model_len, and are in no latency or throughput: request "
+    )
+    assert "max_model_len is 220" in said
 
 
 INTERRUPTING_ROUTER = """
