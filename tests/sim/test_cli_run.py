@@ -263,6 +263,25 @@ def test_requests_that_cannot_fit_are_counted_beside_those_that_ran(
     assert "max_model_len is 220" in said
 
 
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("engine.max_model_len=2", "longer than max_model_len, .* max_model_len is 2"),
+        ("engine.num_gpu_blocks=2", r"larger than the KV pool, .* blocks, the pool has 1"),
+    ],
+)
+def test_a_run_in_which_nothing_fits_is_refused_and_names_requests(
+    tmp_path: Path, study: Path, setting: str, reason: str
+) -> None:
+    done = headway(tmp_path, "run", str(study), "--no-plots", "--set", setting, "--out", "none")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    begins = "headway: none of the 40 requests can run: .*40 of 40 requests were rejected"
+    assert re.match(f"{begins}.* being {reason}", last), last
+    assert re.search(r"request 0 .*; request 1 .*; request 2 ", last)
+    assert not (tmp_path / "none").exists()
+
+
 INTERRUPTING_ROUTER = """
 import os, signal
 
