@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_every_shipped_profile_is_found_and_slower_than_the_data_sheet(gpu_name:
             assert ratio > 0.95
             if tp == 1 and model.num_parameters > 7e9:  # else launches and links may rule
                 assert ratio < 4
+
+
+@pytest.mark.parametrize("gpu_name", GPUS)
+def test_a_few_tokens_after_a_long_context_are_no_quicker_than_the_data_sheet(
+    gpu_name: str,
+) -> None:
+    """Most of a prompt found in the cache: the chunk is small, and reads all that was found."""
+    gpu = load_gpu(gpu_name)
+    num_compared = 0
+    for member in shipped_profile_names(gpu.name)[::9]:
+        model_name, weights, kv, tp, _ = split(member)
+        model = load_model(model_name, weights if weights in ("fp8", "nvfp4") else None)
+        cost = shipped_profile(model, gpu, tp, kv)
+        if model.experts is not None or cost is None:
+            continue
+        bound = RooflineCost(model, gpu, tp, kv_cache_dtype=kv)
+        for num_new, num_cached in product((2, 16, 64), (1_000, 8_000, 30_000)):
+            shape = StepShape(num_new, 1, 0, 0, ((num_new, num_cached),))
+            if cost.out_of_range(shape) is None:
+                assert cost.step_time_s(shape) > 0.95 * bound.step_time_s(shape), (member, shape)
+                num_compared += 1
+    assert num_compared >= 9
 
 
 def test_the_usual_pairs_are_there() -> None:
