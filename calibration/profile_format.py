@@ -60,7 +60,7 @@ class ProfileProvenance:
         device: GPU name as in `gpu_names()`, or the CPU's own name.
         driver: driver version.
         torch: torch version, or the engine's.
-        kernel_backend: the attention kernels that ran.
+        kernel_backend: the attention kernels that ran; others, if of another release.
         model: name as in `model_names()`, or a Hugging Face name.
         weight_dtype: format of the linear layers.
         kv_cache_dtype: format of the KV cache.

@@ -214,7 +214,7 @@ def _provenance(shard: _Shard) -> ProfileProvenance:
         device=shard.gpu.name,
         driver="not recorded in the tables",
         torch=f"vLLM {tables.versions['gemm']}",
-        kernel_backend=f"vLLM {tables.versions['generation_attention']} kernels",
+        kernel_backend=tables.releases(shard.tp, with_experts=model.experts is not None),
         model=model.name,
         weight_dtype=model.weight_dtype,
         kv_cache_dtype="fp8" if shard.kv_dtype == "fp8" else model.dtype,

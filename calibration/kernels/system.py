@@ -48,6 +48,21 @@ class KernelTables:
         """Our name of the GPU."""
         return SYSTEMS[self.system]
 
+    def releases(self, tensor_parallel_size: int, *, with_experts: bool) -> str:
+        """Name the release of the kernels that a model takes, and the parts that are of another.
+
+        Tables of one GPU are not all measured anew for each release.
+        """
+        used = ["gemm", "context_attention", *(["moe"] if with_experts else [])]
+        used += ["all_reduce", "fused_all_reduce"] if tensor_parallel_size > 1 else []
+        main = self.versions["generation_attention"]
+        others = [
+            f"{part.replace('_', ' ')} of {self.versions[part]}"
+            for part in used
+            if self.versions.get(part, main) != main
+        ]
+        return ", ".join([f"vLLM {main} kernels", *others])
+
     @cached_property
     def gemm(self) -> dict[str, GemmTable]:
         """Products by their format."""

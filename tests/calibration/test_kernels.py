@@ -15,6 +15,7 @@ from calibration import (
     decode_shape,
     load_gpu,
     load_model,
+    shipped_profile,
 )
 from calibration.kernels import build_profile, find_kernel_data, load_kernel_tables
 from calibration.kernels.all_reduce import ring_all_reduce
@@ -186,6 +187,32 @@ def test_the_newest_version_of_each_table_is_taken(tmp_path: Path) -> None:
     made.write_system(tmp_path, version="0.24.0")
     made.write_system(tmp_path, version="0.1.dev19262")
     assert set(load_kernel_tables(tmp_path, "h100_sxm").versions.values()) == {"0.24.0"}
+
+
+def test_a_table_of_another_release_is_named_where_it_is_used(tmp_path: Path) -> None:
+    """The all-reduce was last measured with an older release: one GPU has none."""
+    made.write_system(tmp_path, version="0.9.0")
+    made.write_system(tmp_path, version="0.24.0")
+    (newer,) = tmp_path.rglob("0.24.0/custom_allreduce_perf.parquet")
+    newer.unlink()
+    tables = load_kernel_tables(tmp_path, "h100_sxm")
+    assert tables.releases(1, with_experts=False) == "vLLM 0.24.0 kernels"
+    assert tables.releases(2, with_experts=False) == "vLLM 0.24.0 kernels, all reduce of 0.9.0"
+    label = ProfileCost(build_profile(tables, LLAMA)).provenance.label
+    assert "with vLLM 0.24.0 kernels, llama-3.1-8b" in label
+
+
+def test_shipped_profiles_name_every_release_that_is_in_them() -> None:
+    """What a run prints of its times; the notes have the release of every table."""
+    model = load_model("llama-3.1-8b")
+    for gpu, tp, said in (
+        ("l40s", 1, "vLLM 0.24.0 kernels, llama"),
+        ("l40s", 2, "vLLM 0.24.0 kernels, all reduce of 0.22.0, llama"),
+        ("b200", 2, "vLLM 0.24.0 kernels, fused all reduce of (TensorRT-LLM's) 1.3.0rc20, llama"),
+    ):
+        cost = shipped_profile(model, load_gpu(gpu), tp)
+        assert cost is not None
+        assert said in cost.provenance.label
 
 
 def edit(rows: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
