@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ class Cluster:
         self._hand_over = HandOver(self.records, sink, _ascending(study.trace.request_id))
         self._num_steps_handed = 0
         self._num_done = 0
+        self._last_arrival_s = float(study.trace.arrival_s[-1])
         self.refusals: dict[str, list[str]] = {}  # the first few of each reason
         self.num_refused: Counter[str] = Counter()
         self._router_name = study.router
@@ -167,6 +169,12 @@ class Cluster:
         )
         feed.run(trace, until_s)
         return True
+
+    def goes_on_after(self, until_s: float) -> bool:
+        """Whether anything would have happened to a fed fleet from `until_s` on."""
+        assert self._fleet is not None
+        next_s = min(core.next_s for core in self._fleet.cores)
+        return next_s < inf or self._last_arrival_s >= until_s
 
     def _fed_until(self, now_s: float) -> bool:
         self.now_s = now_s

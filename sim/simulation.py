@@ -88,8 +88,9 @@ class _Run:
 
         The stop is looked at between events, where every step's books are closed.
         """
-        if self._cluster.feed(self._study.trace, self._study.until_s):
-            self._is_over |= self._study.until_s is not None
+        until_s = self._study.until_s
+        if self._cluster.feed(self._study.trace, until_s):
+            self._is_over |= until_s is not None and self._cluster.goes_on_after(until_s)
             return
         step = self._env.step
         try:
