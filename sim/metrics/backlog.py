@@ -22,6 +22,7 @@ _NOTABLE_SHARE = 0.02
 _CERTAIN = 2.5  # standard errors
 _INCREMENTS = 24
 _FEWEST = 100  # finished requests
+_AT_ONCE_S = 1e-6  # in less time arrivals are one burst, and have no trend
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def backlog(requests: Columns, window: Window) -> Backlog:
     """
     start_s = window.start_s + _LATER * window.length_s
     length_s = window.end_s - start_s
-    if not length_s > 0:
+    if length_s < _AT_ONCE_S:
         return Backlog(0.0, 0.0, False, 0.0)
     times_s = np.linspace(start_s, window.end_s, _SAMPLES)
     number = in_system(requests, times_s)

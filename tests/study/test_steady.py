@@ -6,7 +6,7 @@ import pytest
 from calibration import ConstantCost
 from sim.config import ClosedLoad, OpenLoad
 from sim.errors import StudyError
-from sim.metrics.backlog import backlog, in_system
+from sim.metrics.backlog import backlog, backlog_warnings, in_system
 from sim.metrics.throughput import Window
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -66,6 +66,15 @@ def test_a_long_transient_is_not_overload():
     extra[0] = 300.0
     rows = md1(4000, 0.8, 2, extra)
     assert not backlog(rows, kept_window(rows, None)).is_growing
+
+
+@pytest.mark.parametrize("at_s", [0.0, 5.0])
+def test_requests_that_come_at_once_have_no_trend(at_s):
+    rows = md1(200, 1.0, 1)
+    rows["last_token_s"] += at_s
+    rows["arrival_s"] = np.full(200, at_s)
+    assert not backlog(rows, kept_window(rows, None)).is_growing
+    assert backlog_warnings(rows) == ()
 
 
 def test_the_number_in_the_system_follows_arrivals_and_ends():
