@@ -10,6 +10,7 @@ from simpy.core import EmptySchedule
 from simpy.events import Event
 
 from policies import make_router
+from sim.admission import TOO_LONG
 from sim.cluster import Cluster
 from sim.compiled import CompiledReplica
 from sim.config import ClosedLoad, EngineConfig, Load, OpenLoad, ResolvedStudy, SessionLoad
@@ -157,7 +158,7 @@ def _run_info(
         warnings=(
             *study.warnings,
             *_load_warnings(study.load, requests),
-            *_refusal_warnings(cluster, num_rows(requests)),
+            *_refusal_warnings(study, cluster, num_rows(requests)),
             *coverage_warnings(cluster.cost, steps),
         ),
     )
@@ -182,13 +183,21 @@ def _load_warnings(load: Load, requests: Columns) -> tuple[str, ...]:
     return backlog_warnings(requests) if isinstance(load, OpenLoad) else ()
 
 
-def _refusal_warnings(cluster: Cluster, num_arrived: int) -> list[str]:
+def _refusal_warnings(study: ResolvedStudy, cluster: Cluster, num_arrived: int) -> list[str]:
     """Those that are left out are the longest: without them all figures look better."""
     return [
         f"{cluster.num_refused[reason]:,} of {num_arrived:,} requests were rejected at arrival, "
         f"being {reason}, and are in no latency or throughput: {'; '.join(examples)}"
+        f"{_way_out(study, reason)}"
         for reason, examples in sorted(cluster.refusals.items())
     ]
+
+
+def _way_out(study: ResolvedStudy, reason: str) -> str:
+    most = study.model.max_position_embeddings
+    if reason != TOO_LONG or study.engine.scheduler.max_model_len >= most:
+        return ""
+    return f"; {study.model.name} takes engine.max_model_len up to {most}"
 
 
 def _stuck_message(replicas: Sequence[Replica | CompiledReplica]) -> str:

@@ -261,6 +261,7 @@ def test_requests_that_cannot_fit_are_counted_beside_those_that_ran(
         "max_model_len, and are in no latency or throughput: request "
     )
     assert "max_model_len is 220" in said
+    assert said.endswith("; llama-3.1-8b takes engine.max_model_len up to 131072")
 
 
 @pytest.mark.parametrize(
