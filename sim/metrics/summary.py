@@ -27,7 +27,7 @@ from sim.metrics.throughput import goodput, steady_throughput, throughput
 from sim.metrics.waits import time_split
 from sim.run_result import Columns, RunInfo, RunResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def summarise(run: RunResult) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def test_a_broken_file_is_named(tmp_path, name, keep):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 99}, "schema_version is 99, expected 1"),
+        ({"schema_version": 99}, "schema_version is 99, expected 2"),
         ({"run": {}}, "section 'run' is not whole"),
     ],
 )
