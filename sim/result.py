@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from sim.errors import ResultError
+from sim.folder_kind import require_run
 from sim.folder_sink import GAPS, REQUESTS, STEPS
 from sim.metrics import LATENCY_COLUMNS, SCHEMA_VERSION, latency_columns, summarise
 from sim.parquet import count_rows, iterate_rows, read_rows, write_rows
@@ -83,10 +84,13 @@ def write_about(result: RunResult, folder: Path, *, plots: bool = True) -> None:
 
 
 def load(folder: Path | str) -> RunResult:
-    """Read a run folder. Raises ResultError that names the file which is missing or broken."""
+    """Read a run folder.
+
+    Raises ResultError that names the file which is missing or broken, or says what the folder is if
+    it is not that of a run.
+    """
     source = Path(folder)
-    if not source.is_dir():
-        raise ResultError(f"{source}: no such run folder")
+    require_run(source)
     requests = _read_table(source / REQUESTS, REQUEST_COLUMNS)
     return RunResult(
         config=read_config(source / CONFIG),

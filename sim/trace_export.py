@@ -14,6 +14,7 @@ from sim.config.messages import first_error
 from sim.config.schema import TraceSection
 from sim.config.trace_options import resolve_trace
 from sim.errors import StudyError
+from sim.folder_kind import require_run
 from sim.parquet import read_rows
 from sim.result import CONFIG, REQUESTS, read_summary
 from sim.rng import Streams
@@ -36,9 +37,10 @@ def export_run(folder: Path) -> Export:
     An open run of the result, with the same engine, sends the same requests at the same instants.
 
     Raises:
-        ResultError: the folder is not whole.
+        ResultError: the folder is not whole, or not that of a run.
         StudyError, TraceError: its study no longer makes the trace that the run had.
     """
+    require_run(folder)
     mode = read_summary(folder)["run"]["load"]
     study = load_study(folder / CONFIG)
     rows = read_rows(folder / REQUESTS)

@@ -15,12 +15,14 @@ from sim.config import parse_override
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override, apply_overrides
 from sim.errors import StudyError
+from sim.folder_kind import FolderKind
 from sim.study.compare import Comparison, compare_pairs, effect_rows, to_json
 from sim.study.paired import Pair, run_pairs
 from sim.study.point_store import write_atomically
 from sim.study.sweep_folder import write_table
 
 COMPARISONS = Path("comparisons")
+_COMPARISON = FolderKind.COMPARISON.file
 _GROUPS_SHOWN = 40
 
 
@@ -130,10 +132,10 @@ def _save(comparison: Comparison, configs: Mapping[str, Any], options: CompareOp
     folder = options.out or COMPARISONS / _folder_name(
         str(configs["a"].get("name", "study")), comparison
     )
-    if folder.exists() and any(folder.iterdir()) and not (folder / "compare.json").exists():
+    if folder.exists() and any(folder.iterdir()) and not (folder / _COMPARISON).exists():
         raise StudyError(f"{folder}: holds other things than a comparison; choose another name")
     text = json.dumps(to_json(comparison, configs), indent=2, allow_nan=False, default=str)
-    write_atomically(folder / "compare.json", (text + "\n").encode())
+    write_atomically(folder / _COMPARISON, (text + "\n").encode())
     effects = (*comparison.effects, *comparison.by_group)
     write_table(folder, effect_rows(effects))
     _draw(comparison, folder / "compare.png")

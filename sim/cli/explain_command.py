@@ -7,6 +7,7 @@ import typer
 
 from sim import result as run_folder
 from sim.errors import ResultError
+from sim.folder_kind import require_run
 from sim.metrics import has_split
 from sim.parquet import read_rows
 from sim.run_result import Columns
@@ -15,6 +16,7 @@ from sim.time_split import MEANINGS, Cause
 
 def explain_request(folder: Path, request_id: int) -> int:
     """Print where the time of one request of a run folder went; returns the exit code."""
+    require_run(folder)
     requests = read_rows(folder / run_folder.REQUESTS)
     if not has_split(requests):
         raise ResultError(

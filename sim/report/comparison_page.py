@@ -7,16 +7,18 @@ from typing import Any
 import yaml
 
 from sim.errors import ResultError
+from sim.folder_kind import FolderKind
 from sim.report import html
 
 
 def comparison_page(folder: Path) -> str:
     """The page: verdicts in words, effects by metric and group, wins, both studies."""
-    found = _read(folder / "compare.json")
+    path = folder / FolderKind.COMPARISON.file
+    found = _read(path)
     try:
         parts = _parts(found)
     except (KeyError, TypeError) as error:
-        raise ResultError(f"{folder / 'compare.json'}: is not whole ({error})") from error
+        raise ResultError(f"{path}: is not whole ({error})") from error
     drawing = folder / "compare.png"
     if drawing.is_file():
         parts.insert(2, html.picture(drawing.read_bytes(), "changes with their intervals"))

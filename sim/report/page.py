@@ -1,16 +1,21 @@
-"""Which kind of folder it is, and its page."""
+"""The page of each kind of folder."""
 
 from pathlib import Path
 
-from sim import result as run_folder
 from sim.errors import ResultError
+from sim.folder_kind import FolderKind, kind_of
 from sim.report.capacity_page import capacity_page
 from sim.report.comparison_page import comparison_page
 from sim.report.run_page import run_page
 from sim.report.sweep_page import sweep_page
-from sim.study import sweep_folder
-from sim.study.capacity_folder import CAPACITY
 from sim.study.point_store import write_atomically
+
+_PAGES = {
+    FolderKind.RUN: run_page,
+    FolderKind.SWEEP: sweep_page,
+    FolderKind.COMPARISON: comparison_page,
+    FolderKind.CAPACITY: capacity_page,
+}
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
@@ -18,21 +23,10 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
     Raises ResultError if there is no page about such a folder, or can't be read or written.
     """
-    if not folder.is_dir():
-        raise ResultError(f"{folder}: no such folder")
-    if (folder / run_folder.SUMMARY).is_file():
-        text = run_page(folder)
-    elif (folder / sweep_folder.PLAN).is_file():
-        text = sweep_page(folder)
-    elif (folder / "compare.json").is_file():
-        text = comparison_page(folder)
-    elif (folder / CAPACITY).is_file():
-        text = capacity_page(folder)
-    else:
-        raise ResultError(
-            f"{folder}: is no folder of a run (summary.json), a sweep (sweep.yaml), a comparison "
-            "(compare.json) or a capacity answer (capacity.json)"
-        )
+    kind = kind_of(folder)
+    if kind is None:
+        kinds = ", ".join(f"{kind.words} ({kind.file})" for kind in _PAGES)
+        raise ResultError(f"{folder}: is no folder of any kind that there is a page of: {kinds}")
     target = out or folder / "report.html"
-    write_atomically(target, text.encode())
+    write_atomically(target, _PAGES[kind](folder).encode())
     return target

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import ResultError
+from sim.folder_kind import FolderKind
 from sim.study.capacity import Found, too_short
 from sim.study.capacity_answer import Answer
 from sim.study.capacity_run import Group
@@ -22,7 +23,7 @@ from sim.study.point_store import write_atomically
 from sim.study.row import Row
 from sim.study.sweep_folder import write_table
 
-CAPACITY = "capacity.json"
+CAPACITY = FolderKind.CAPACITY.file
 
 
 def write_capacity(

@@ -15,11 +15,13 @@ import pandas as pd
 import yaml
 
 from sim.errors import ResultError
+from sim.folder_kind import FolderKind
 from sim.study.plan import Plan
 from sim.study.point_store import PointStore, write_atomically
 from sim.study.row import Row
 
-PLAN, POINTS, TABLE_PARQUET, TABLE_CSV = "sweep.yaml", "points", "table.parquet", "table.csv"
+PLAN = FolderKind.SWEEP.file
+POINTS, TABLE_PARQUET, TABLE_CSV = "points", "table.parquet", "table.csv"
 
 
 def open_folder(folder: Path, plan: Plan) -> PointStore:

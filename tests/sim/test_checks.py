@@ -204,7 +204,7 @@ def test_latencies_that_do_not_follow_from_their_times_are_caught(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(ResultError, match="no such run folder"):
+    with pytest.raises(ResultError, match="no such folder"):
         check_dir(tmp_path / "nowhere")
 
 

@@ -122,7 +122,7 @@ def test_a_capacity_answer_that_is_not_whole_is_refused(tmp_path, capacity_repor
 
 def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
     assert run_app(["report", str(tmp_path)]) == 2
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is no folder of any kind" in capsys.readouterr().err
     assert run_app(["report", str(tmp_path / "none")]) == 2
 
 
