@@ -10,9 +10,13 @@ from sim.staged_folder import SUMMARY
 
 
 class FolderKind(Enum):
-    """A kind of folder: the file that it is known by, and what it is in words."""
+    """A kind of folder: the file that it is known by, and what it is in words.
+
+    The folder of an advice is that of a sweep too, so it comes first.
+    """
 
     RUN = (SUMMARY, "a run")
+    ADVICE = ("advice.json", "an advice")
     SWEEP = ("sweep.yaml", "a sweep or a curve")
     COMPARISON = ("compare.json", "a comparison")
     CAPACITY = ("capacity.json", "a capacity answer")

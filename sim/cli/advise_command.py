@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from sim import result as run_folder
 from sim.cli.app import EXIT_FAILED, EXIT_INTERRUPTED
 from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge, run_plan
 from sim.config.messages import nearest
 from sim.errors import StudyError
 from sim.metrics import PERCENTILES
 from sim.metrics.units import axis_unit, metric_words, time_unit
+from sim.study.advice_folder import FIGURE, STUDIES, write_advice
 from sim.study.advise import Advice, Front, advise
 from sim.study.gpu_costs import parse_prices
-from sim.study.plan import Plan, require_grid
+from sim.study.plan import require_grid
 from sim.study.sweep_folder import write_table
 
 _LATENCIES = tuple(
@@ -42,27 +42,22 @@ def advise_on(
     write_table(folder, result.rows)
     name, _, stat = latency.removesuffix("_s").rpartition("_")
     advices, front = advise(plan, result.rows, f"latency.{name}_s.{stat}", price_of)
+    unit = "dollars" if price_of else "GPU hours"
+    write_advice(folder, plan, advices, front, latency=latency, cost_unit=unit)
     for label, why in front.left_out:
         typer.echo(f"left out: {label}: {why}")
     if not advices:
         typer.echo("no setting can be advised: every one fails, refuses requests or is overloaded")
         return EXIT_FAILED
-    unit = "dollars" if price_of else "GPU hours"
-    _write(plan, advices, folder, latency, unit)
+    _print(advices, latency, unit)
     cost = sorted({str(row["run.cost"]) for row in result.rows if row.get("run.cost")})
     _draw(front, folder, f"{unit} / 1M output tokens", latency, cost)
-    typer.echo(f"studies to run: {folder / 'advice'}; figure: {folder / 'pareto.png'}")
+    typer.echo(f"studies to run: {folder / STUDIES}; figure: {folder / FIGURE}")
     return 0
 
 
-def _write(plan: Plan, advices: Sequence[Advice], folder: Path, latency: str, unit: str) -> None:
-    (folder / "advice").mkdir(parents=True, exist_ok=True)
-    for old in (folder / "advice").glob("*.yaml"):
-        old.unlink()
+def _print(advices: Sequence[Advice], latency: str, unit: str) -> None:
     for number, advice in enumerate(advices, start=1):
-        name = f"{plan.base.get('name', 'study')}-{number}"
-        path = folder / "advice" / f"{name}.yaml"
-        run_folder.write_config(path, {**advice.values, "name": name})
         typer.echo(f"{number}. {advice.label}")
         time = time_unit(advice.latency_s)
         typer.echo(
@@ -91,4 +86,4 @@ def _draw(front: Front, folder: Path, cost_name: str, latency: str, notes: Seque
             latency_name=f"{metric_words(latency)} ({unit.name})",
         )
         note(figure, ["numbers: the studies in the folder advice", *notes])
-        save_figure(figure, folder / "pareto.png")
+        save_figure(figure, folder / FIGURE)

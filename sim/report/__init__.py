@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a folder: a run, a sweep, a comparison, a capacity answer."""
+"""One self-contained HTML page about a folder: of a run, a sweep, an advice, ..."""
 
 from sim.report.page import write_report
 

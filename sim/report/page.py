@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sim.errors import ResultError
 from sim.folder_kind import FolderKind, kind_of
+from sim.report.advice_page import advice_page
 from sim.report.capacity_page import capacity_page
 from sim.report.comparison_page import comparison_page
 from sim.report.run_page import run_page
@@ -12,6 +13,7 @@ from sim.study.point_store import write_atomically
 
 _PAGES = {
     FolderKind.RUN: run_page,
+    FolderKind.ADVICE: advice_page,
     FolderKind.SWEEP: sweep_page,
     FolderKind.COMPARISON: comparison_page,
     FolderKind.CAPACITY: capacity_page,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,27 @@ _HEAT = (
 )
 
 
+class SweepContents(NamedTuple):
+    """What a page says about a sweep: its title, and pieces of HTML."""
+
+    title: str
+    subtitle: str
+    warnings: str
+    parts: list[str]
+
+
 def sweep_page(folder: Path) -> str:
     """The page: warnings, a row a point, heat maps of two keys, the plan."""
+    found = sweep_contents(folder)
+    return html.page(found.title, found.subtitle, [found.warnings, *found.parts])
+
+
+def sweep_contents(folder: Path) -> SweepContents:
+    """The pieces of that page.
+
+    Raises:
+        ResultError: a file of the folder is missing or broken.
+    """
     plan = read_config(folder / PLAN)
     table = read_table(folder)
     keys = [key for key in plan.get("sweep", {}).get("grid", {}) if key in table.columns]
@@ -40,7 +59,6 @@ def sweep_page(folder: Path) -> str:
     shown = [name for name in names if name in table.columns]
     rows = [[_plain(value) for value in row] for row in table[shown].itertuples(index=False)]
     parts = [
-        html.warnings(_warnings(table)),
         html.heading("Points"),
         html.table([names[name] for name in shown], rows),
         *_pictures(folder, table, keys),
@@ -48,7 +66,8 @@ def sweep_page(folder: Path) -> str:
         html.folded(PLAN, (folder / PLAN).read_text(encoding="utf-8")),
     ]
     subtitle = f"Sweep of {len(table):,} points over {', '.join(keys) or 'seeds'}"
-    return html.page(str(plan.get("name", folder.name)), subtitle, parts)
+    title = str(plan.get("name", folder.name))
+    return SweepContents(title, subtitle, html.warnings(_warnings(table)), parts)
 
 
 def _status(table: pd.DataFrame) -> list[str]:
@@ -94,8 +113,8 @@ def _plain(value: Any) -> Any:
 
 def _pictures(folder: Path, table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     """The curve if there is one, and heat maps where two keys vary."""
-    files = [folder / name for name in ("curve.png", "pareto.png")]
-    parts = [html.picture(path.read_bytes(), path.stem) for path in files if path.is_file()]
+    curve = folder / "curve.png"
+    parts = [html.picture(curve.read_bytes(), curve.stem)] if curve.is_file() else []
     varying = [key for key in keys if table[key].nunique() > 1]
     if len(varying) >= 2:
         parts.append(html.picture(_heat_maps(table, varying[0], varying[1]), "heat maps"))

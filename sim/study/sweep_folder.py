@@ -7,7 +7,7 @@ table.parquet, table.csv   all rows of the plan, in its order
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,20 @@ def open_folder(folder: Path, plan: Plan) -> PointStore:
         raise ResultError(f"{folder}: is a file; name a folder for the sweep")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / PLAN).exists():
         raise ResultError(f"{folder}: holds other things than a sweep; choose another name")
-    values = {**plan.base, "sweep": plan.sweep.model_dump(exclude_none=True)}
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
-    write_atomically(folder / PLAN, text.encode())
+    text = study_text({**plan.base, "sweep": plan.sweep.model_dump(exclude_none=True)})
+    if (folder / PLAN).exists() and (folder / PLAN).read_bytes() != text:
+        (folder / FolderKind.ADVICE.file).unlink(missing_ok=True)  # it was of another plan
+    write_atomically(folder / PLAN, text)
     store = PointStore(folder / POINTS)
     store.clear_leavings()
     return store
+
+
+def study_text(values: Mapping[str, Any]) -> bytes:
+    """A study as YAML, its keys in their own order."""
+    return yaml.safe_dump(
+        dict(values), sort_keys=False, allow_unicode=True, width=100, encoding="utf-8"
+    )
 
 
 def write_table(folder: Path, rows: Sequence[Row], stem: str = "table") -> pd.DataFrame:

@@ -11,6 +11,7 @@ GRID = ("--grid", "engine.max_num_seqs=1,64")
 MAKERS = {
     "sweep": (chat_study(30), ("sweep", "STUDY", *GRID, "--jobs", "1"), "a sweep"),
     "curve": (chat_study(30), ("curve", "STUDY", "--concurrency", "1,2", "--jobs", "1"), "a curve"),
+    "advise": (chat_study(30), ("advise", "STUDY", *GRID, "--jobs", "1"), "an advice"),
     "compare": (
         chat_study(30),
         ("compare", "STUDY", "--key", "engine.max_num_seqs=1,64", "--seeds", "1", "--jobs", "1"),

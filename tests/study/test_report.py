@@ -1,5 +1,6 @@
 """The page: what it holds, and what a browser makes of it."""
 
+import base64
 import json
 import os
 import re
@@ -54,8 +55,10 @@ def capacity_report(tmp_path_factory) -> Path:
     return folder / "out" / "report.html"
 
 
-def test_a_page_loads_nothing_from_anywhere(run_report, sweep_report, capacity_report):
-    for path in (run_report, sweep_report, capacity_report):
+def test_a_page_loads_nothing_from_anywhere(
+    run_report, sweep_report, capacity_report, advice_report
+):
+    for path in (run_report, sweep_report, capacity_report, advice_report):
         text = path.read_text()
         sources = re.findall(r"""(?:src|href)=["']([^"']*)["']""", text)
         assert sources and all(source.startswith("data:") for source in sources)
@@ -93,6 +96,53 @@ def test_a_comparison_s_page(tmp_path):
     assert run_app(["report", out]) == 0
     text = (tmp_path / "out" / "report.html").read_text()
     assert "Queue time mean higher by" in text and "data:image/png;base64," in text
+
+
+@pytest.fixture(scope="module")
+def advice_report(tmp_path_factory) -> Path:
+    """One request at a time can't keep up on one replica, so a setting is left out."""
+    folder = tmp_path_factory.mktemp("report")
+    study, out = write_study(folder, chat_study(60)), str(folder / "out")
+    grid = ("--grid", "replicas=1,2", "--grid", "engine.max_num_seqs=1,64")
+    assert run_app(["advise", str(study), *grid, "--jobs", "1", "--out", out]) == 0
+    assert run_app(["report", out]) == 0
+    return folder / "out" / "report.html"
+
+
+def test_an_advice_s_page_has_the_advised_settings_before_the_sweep_s_table(advice_report):
+    text, folder = advice_report.read_text(), advice_report.parent
+    found = json.loads((folder / "advice.json").read_text())
+    assert found["advices"] and found["left_out"]
+    before, after = text.split("<h2>Points</h2>")
+    for one in found["advices"]:
+        assert (folder / one["study"]).is_file() and one["study"] in before
+        assert html.text(one["setting"]) in before and html.text(one["limit"]) in before
+        assert html.text(one["why"]) in before and repr(one["latency_s"]) in before
+    for one in found["left_out"]:
+        assert html.text(one["setting"]) in before and html.text(one["why"]) in before
+    assert base64.b64encode((folder / "pareto.png").read_bytes()).decode() in before
+    assert len(re.findall(r"<tr><td", after)) == 4
+
+
+def test_a_page_of_no_advice_says_so(tmp_path):
+    """Twice the load that a queue can bear: every setting is overloaded."""
+    study, out = write_study(tmp_path, queue_study(300, 2.0)), str(tmp_path / "out")
+    assert run_app(["advise", str(study), "--grid", "seed=1,2", "--jobs", "1", "--out", out]) == 1
+    assert run_app(["report", out]) == 0
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "None: every setting is left out" in text and "more arrives than it serves" in text
+
+
+def test_a_folder_swept_by_another_plan_has_no_advice_of_the_old_one(tmp_path):
+    study, out = write_study(tmp_path, chat_study(30)), tmp_path / "out"
+    grid = ("--grid", "engine.max_num_seqs=1,64", "--jobs", "1", "--out", str(out))
+    assert run_app(["advise", str(study), *grid]) == 0
+    assert run_app(["sweep", str(study), *grid]) == 0
+    assert (out / "advice.json").exists()
+    assert run_app(["sweep", str(study), "--set", "engine.block_size=32", *grid]) == 0
+    assert not (out / "advice.json").exists()
+    assert run_app(["report", str(out)]) == 0
+    assert "Advised settings" not in (out / "report.html").read_text()
 
 
 def test_a_capacity_answer_s_page_has_every_probe(capacity_report):
@@ -168,7 +218,7 @@ def chromium(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to open the page in")
-@pytest.mark.parametrize("kind", ["run_report", "sweep_report", "capacity_report"])
+@pytest.mark.parametrize("kind", ["run_report", "sweep_report", "capacity_report", "advice_report"])
 def test_a_browser_opens_it_without_errors_and_its_tables_sort(tmp_path, request, kind):
     text = request.getfixturevalue(kind).read_text()
     page = tmp_path / "page.html"
