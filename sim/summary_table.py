@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.metrics.units import time_unit
+from sim.metrics.units import slo_words, time_unit
 from sim.time_split import MEANINGS, Cause
 
 if TYPE_CHECKING:
@@ -151,13 +151,8 @@ def _rate_rows(rates: Mapping[str, Any], indent: str) -> list[Row]:
 def _goodput_rows(goodput: Mapping[str, Any] | None) -> list[Row]:
     if goodput is None:
         return []
-    limits = [
-        f"{name.upper()} <= {goodput[f'slo_{name}_s']:g} s"
-        for name in ("ttft", "tpot", "e2e")
-        if goodput[f"slo_{name}_s"] is not None
-    ]
     return [
-        ("SLO", " and ".join(limits)),
+        ("SLO", slo_words(goodput)),
         ("requests that meet it", f"{_three(goodput['good_requests_per_s'])} /s"),
         ("share of finished", _percent(goodput["good_share_of_finished"])),
         ("share of arrived", _percent(goodput["good_share_of_arrived"])),

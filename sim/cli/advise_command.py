@@ -47,7 +47,10 @@ def advise_on(
     for label, why in front.left_out:
         typer.echo(f"left out: {label}: {why}")
     if not advices:
-        typer.echo("no setting can be advised: every one fails, refuses requests or is overloaded")
+        typer.echo(
+            "no setting can be advised: every one fails, refuses requests, is overloaded or misses "
+            "the study's slo"
+        )
         return EXIT_FAILED
     _print(advices, latency, unit)
     cost = sorted({str(row["run.cost"]) for row in result.rows if row.get("run.cost")})

@@ -177,7 +177,10 @@ def advise(
     out: OutOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Name the settings of a grid that none beats in both cost and latency, and why."""
+    """Name the settings of a grid that none beats in both cost and latency, and why.
+
+    Settings in which fewer than 95 % of requests meet the study's slo, if it has one, are left out.
+    """
     from sim.cli.advise_command import advise_on
     from sim.cli.sweep_command import SweepOptions
 
@@ -187,7 +190,7 @@ def advise(
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of a run, sweep, comparison or capacity answer.")
+        Path, typer.Argument(help="Folder of a run, sweep, curve, advice, comparison or capacity.")
     ],
     out: Annotated[Path | None, typer.Option(help="HTML file; default: DIR/report.html.")] = None,
 ) -> None:

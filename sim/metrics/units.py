@@ -1,6 +1,7 @@
 """How latencies are shown: one rule for tables and figures."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,3 +38,12 @@ def metric_words(metric: str) -> str:
     if name in _NAMES:
         return f"{_NAMES[name]} {stat}"
     return metric.replace("_", " ")
+
+
+def slo_words(goodput: Mapping[str, Any]) -> str:
+    """The limits of a goodput section: `TTFT <= 0.1 s and TPOT <= 0.01 s`."""
+    limits = {name: goodput[f"slo_{name}_s"] for name in ("ttft", "tpot", "e2e")}
+    known = [
+        f"{name.upper()} <= {limit:g} s" for name, limit in limits.items() if limit is not None
+    ]
+    return " and ".join(known)

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a folder: of a run, a sweep, an advice, ..."""
+"""One self-contained HTML page about a folder: a run, a sweep, an advice, a comparison, ..."""
 
 from sim.report.page import write_report
 

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from calibration import load_gpu
+from sim.metrics.units import slo_words
 from sim.study.pareto import pareto_front
 from sim.study.plan import Plan
 from sim.study.row import Row
+from sim.study.slo import GOOD_SHARE
 
 _NOTABLY = 0.95
+_GOOD = "goodput.good_share_of_arrived"
 _LIMITS = {
     "budget": "the token budget: requests wait while batches are full; raise "
     "engine.max_num_batched_tokens",
@@ -63,7 +66,8 @@ def advise(
     """Settings that no other one beats in both cost and latency, by rising cost; no near ties.
 
     Cost is dollars (with prices of the GPUs; else GPU hours) for a million output tokens. Settings
-    whose backlog grows, that are not run to the end or that refuse requests are not advised.
+    whose backlog grows, that are not run to the end, that refuse requests or in which fewer than
+    `GOOD_SHARE` of the requests meet the study's slo, where it has one, are not advised.
     """
     groups = _by_setting(plan, rows)
     priced = [_cost(plan, group, prices or {}) for group in groups.values()]
@@ -112,7 +116,20 @@ def _why_not(group: Sequence[Row]) -> str:
         "it rejects requests": [row["requests.rejected_requests"] for row in group],
         "requests are unfinished": [row["requests.unfinished_requests"] for row in group],
     }
-    return "; ".join(reason for reason, values in reasons.items() if any(values))
+    flaws = [reason for reason, values in reasons.items() if any(values)]
+    return "; ".join([*flaws, *_missed_slo(group)])
+
+
+def _missed_slo(group: Sequence[Row]) -> list[str]:
+    """That too few requests meet the slo (mean over seeds); nothing without an slo."""
+    good_share = _mean(group, _GOOD)
+    if np.isnan(good_share) or good_share >= GOOD_SHARE:
+        return []
+    limits = {key.removeprefix("goodput."): value for key, value in group[0].items()}
+    return [
+        f"{100 * good_share:.4g} % of the requests meet the slo ({slo_words(limits)}); "
+        f"{100 * GOOD_SHARE:.0f} % must"
+    ]
 
 
 def _cost(plan: Plan, group: Sequence[Row], prices: Mapping[str, float]) -> float:

@@ -19,6 +19,8 @@ _KNOWN = tuple(
     for stat in ("mean", "p50", "p90", "p95", "p99")
 )
 GOODPUT = "goodput_share"
+GOOD_SHARE = 0.95
+"""Share of requests that must meet the study's slo where nothing else is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def parse_limits(texts: Sequence[str], slo: Slo) -> tuple[Limit, ...]:
     """
     limits = tuple(parse_limit(text) for text in texts)
     if not limits and slo != Slo():
-        return (Limit(GOODPUT, 0.95),)
+        return (Limit(GOODPUT, GOOD_SHARE),)
     if not limits:
         raise StudyError(
             "no limit to meet: give --slo, for instance --slo ttft_p99_s=0.5, or the study's slo"

@@ -1,5 +1,7 @@
 """`headway curve` and `headway advise` as a user has them."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -84,3 +86,19 @@ def test_no_setting_may_be_worth_advising(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "no setting can be advised" in out
     assert "left out: engine.max_num_seqs 1: more arrives than it serves" in out
+
+
+@pytest.mark.parametrize("slo", [{}, {"e2e_s": 1.5}])
+def test_settings_that_miss_the_slo_are_left_out(tmp_path, capsys, slo):
+    """M/D/1 with 1 s of service: P(wait <= t) = (1 - rho) exp(rate * t) below 1 s. So within 1.5 s
+    end 64 % of requests at a load of 0.5, and 98.7 % on twenty replicas.
+    """
+    study = write_study(tmp_path, queue_study(400, 0.5, slo=slo))
+    arguments = ("--grid", "replicas=1,20", "--jobs", "1", "--out", str(tmp_path / "out"))
+    assert run_app(["advise", str(study), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert ("1. replicas 20" in out) == bool(slo) and ("1. replicas 1\n" in out) != bool(slo)
+    found = re.search(r"left out: replicas 1: (\S+) % of the requests meet the slo \((.*)\)", out)
+    assert (found is not None) == bool(slo)
+    if found is not None:
+        assert float(found[1]) == pytest.approx(64, abs=10) and found[2] == "E2E <= 1.5 s"
