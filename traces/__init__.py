@@ -32,7 +32,7 @@ from traces.transforms.labels import cap_lengths, map_priorities, with_prioritie
 from traces.transforms.merge import merge
 from traces.transforms.selection import limit, sample_sessions, thin, window
 from traces.transforms.sessions import join_outputs, parent_rows, session_numbers
-from traces.writer import save
+from traces.writer import check_target, save
 
 __all__ = [
     "MAX_NUM_TOKENS",
@@ -67,6 +67,7 @@ __all__ = [
     "TraceSource",
     "WeibullArrivals",
     "cap_lengths",
+    "check_target",
     "from_servegen",
     "from_zero",
     "generate",

@@ -62,6 +62,7 @@ def save(
         TraceError: an unknown suffix or format, a path that exists (unless `overwrite`) or can't
             be written, or something in the trace that the format can't hold.
     """
+    check_target(path, overwrite=overwrite, format=format)
     target = Path(path)
     writer = _writer_for(target, format)
     lost = writer.losses(trace)
@@ -70,13 +71,26 @@ def save(
             f"{path}: {writer.name} can't hold {listed(lost)} of this trace; save it as "
             "headway-jsonl, or allow the loss"
         )
-    if target.exists() and not overwrite:
-        raise TraceError(f"{path}: the file exists; allow overwriting or choose another name")
     try:
         _write_then_rename(writer, trace, target)
     except OSError as error:
         raise TraceError(f"{path}: the trace can't be written: {error}") from None
     return tuple(lost)
+
+
+def check_target(
+    path: str | os.PathLike[str], *, overwrite: bool = False, format: str | None = None
+) -> None:
+    """Raise TraceError if `save` would refuse the path, whatever the trace; so work can fail first.
+
+    That is an unknown suffix or format, or a path that exists (unless `overwrite`).
+    """
+    target = Path(path)
+    _writer_for(target, format)
+    if target.is_dir():
+        raise TraceError(f"{path}: this is a folder; name a file to write")
+    if target.exists() and not overwrite:
+        raise TraceError(f"{path}: the file exists; choose another name or give --overwrite")
 
 
 def _writer_for(target: Path, format: str | None) -> Writer:

@@ -56,6 +56,10 @@ class SaveOptions:
     allow_loss: bool = False
     overwrite: bool = False
 
+    def check(self, out: Path) -> None:
+        """Refuse a place that can't be written to, before any work is done for it."""
+        traces.check_target(out, overwrite=self.overwrite, format=self.to)
+
     def save(self, trace: Trace, out: Path) -> None:
         """Write a trace and say so."""
         lost = traces.save(
@@ -96,6 +100,7 @@ def show_info(file: str, options: FileOptions, *, as_json: bool, plot: Path | No
 
 def convert_file(file: str, reading: FileOptions, out: Path, saving: SaveOptions) -> int:
     """Write a trace in another format."""
+    saving.check(out)
     saving.save(reading.load(file), out)
     return 0
 
@@ -104,6 +109,7 @@ def generate_file(study: Path, seed: int | None, out: Path, saving: SaveOptions)
     """Write the trace of a study's trace section."""
     from sim.trace_export import trace_of_study
 
+    saving.check(out)
     saving.save(trace_of_study(study, seed), out)
     return 0
 
@@ -112,6 +118,7 @@ def export_file(folder: Path, out: Path, saving: SaveOptions) -> int:
     """Write what a run sent as a trace."""
     from sim.trace_export import export_run
 
+    saving.check(out)
     exported = export_run(folder)
     for note in exported.notes:
         typer.echo(f"headway: {note}", err=True)

@@ -1,11 +1,13 @@
 """`headway trace` and `headway compare-measured`, as a user types them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from sim import result as run_folder
 from sim.cli.app import run_app
@@ -220,3 +222,34 @@ def test_export_writes_what_was_sent(run_dir: Path, tmp_path: Path) -> None:
     assert load(out).content_sha256 == load(tmp_path / "t.jsonl").content_sha256
     (tmp_path / "t.jsonl").write_text('{"arrival_s":0,"num_prompt_tokens":1,"num_output_tokens":1}')
     assert run_app(["trace", "export", str(run_dir), str(tmp_path / "again.jsonl")]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("convert", "no-such-file.csv"),
+        ("generate", "no-such-study.yaml"),
+        ("export", "no-such-run"),
+    ],
+)
+def test_a_file_that_is_there_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]
+) -> None:
+    """The input is not even there: what is said first is what was looked at first."""
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine")
+    assert run_app(["trace", *arguments, str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"{out}: the file exists" in said and "--overwrite" in said
+    assert out.read_text() == "mine"
+    assert run_app(["trace", *arguments, str(out), "--overwrite"]) == 2
+    assert arguments[1] in capsys.readouterr().err
+    assert run_app(["trace", *arguments, str(tmp_path)]) == 2
+    assert "no format has the suffix" in capsys.readouterr().err
+
+
+def test_a_file_is_replaced_with_overwrite(mooncake: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine")
+    assert run_app(["trace", "convert", str(mooncake), str(out), "--overwrite"]) == 0
+    assert load(out).content_sha256 == load(mooncake).content_sha256
