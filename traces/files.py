@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from traces.errors import TraceError, bad_place
+from traces.not_traces import refuse_folder
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -200,7 +201,7 @@ def _text_or_none(data: bytes) -> str | None:
 
 def _opened(path: str) -> IO[bytes]:
     if Path(path).is_dir():
-        raise TraceError(f"{path}: this is a directory; name a trace file, or {path}/*.csv")
+        refuse_folder(Path(path))
     try:
         return Path(path).open("rb", buffering=0)
     except FileNotFoundError:

@@ -253,3 +253,35 @@ def test_a_file_is_replaced_with_overwrite(mooncake: Path, tmp_path: Path) -> No
     out.write_text("mine")
     assert run_app(["trace", "convert", str(mooncake), str(out), "--overwrite"]) == 0
     assert load(out).content_sha256 == load(mooncake).content_sha256
+
+
+def test_the_files_of_a_run_are_no_traces_but_can_be_exported(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("", "requests.parquet", "steps.parquet", "gaps.parquet"):
+        assert run_app(["trace", "info", str(run_dir / name)]) == 2
+        said = capsys.readouterr().err
+        assert "a run, not a trace" in said
+        command = re.search(r"`headway (trace export .*?)`", said)
+        assert command is not None
+    *arguments, out = command[1].split()
+    assert run_app([*arguments, str(tmp_path / out)]) == 0
+    assert run_app(["trace", "info", str(tmp_path / out)]) == 0
+
+
+def test_servegen_s_clients_are_no_traces_but_can_be_generated_from(
+    tmp_path: Path, shared_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared_dir / "data" / "traces" / "servegen"
+    for path in (folder, folder / "chunk-1-trace.csv", folder / "chunk-1-dataset.json"):
+        assert run_app(["trace", "info", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert f"{path}: " in said and "ServeGen's clients, not a trace" in said
+        given = re.search(r"in a study, (trace: .*\}), which", said)
+        assert given is not None
+        section = yaml.safe_load(given[1])
+        assert section["trace"]["servegen"]["path"] == str(folder)
+    section["trace"]["servegen"]["end_s"] = 24 * 3600
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(section))
+    out = str(tmp_path / "out.jsonl")
+    assert run_app(["trace", "generate", str(tmp_path / "study.yaml"), out]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -17,6 +18,7 @@ from traces.files import Head, InputFile
 from traces.formats.base import Chunk, Part, Plan, Wanted, numeric_plan
 from traces.formats.headway_csv import EXTRA, REQUIRED
 from traces.labels import Labels
+from traces.not_traces import refuse_rows_of_a_run
 from traces.prompt_table import PromptTable
 from traces.request import MAX_NUM_TOKENS, NO_PARENT, Prompt
 from traces.rows import ROWS_PER_CHUNK
@@ -49,7 +51,9 @@ class HeadwayParquetFormat:
         if file.packing is not None:
             raise TraceError(f"{file.path}: Parquet packs itself; undo the {file.packing} first")
         with _opened(file.path) as parquet:
-            _NAMES.check(file.path, "schema", "column", list(parquet.schema_arrow.names))
+            names = list(parquet.schema_arrow.names)
+            refuse_rows_of_a_run(Path(file.path), names)
+            _NAMES.check(file.path, "schema", "column", names)
             if parquet.metadata.num_rows == 0:
                 raise TraceError(f"{file.path}: the table has no rows; a trace has at least one")
             num_read = 0

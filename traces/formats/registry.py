@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from traces.columns import unknown_format
 from traces.errors import TraceError, did_you_mean, listed
 from traces.files import Head, check_is_text
@@ -17,6 +19,7 @@ from traces.formats.mooncake import MooncakeFormat
 from traces.formats.qwen import QwenFormat
 from traces.formats.vidur import SPLITWISE, VIDUR
 from traces.formats.weka import WekaFormat
+from traces.not_traces import refuse_clients
 
 FORMATS: tuple[Format, ...] = (
     AzureFormat(),
@@ -61,5 +64,6 @@ def detect(head: Head) -> Format:
     scores = [each.score(head) for each in FORMATS]
     best = max(scores)
     if best <= _LEAST_SCORE:
+        refuse_clients(Path(head.path))
         raise unknown_format(head.path, head.first_line, [each.summary for each in FORMATS])
     return FORMATS[scores.index(best)]
