@@ -12,13 +12,15 @@ FloatArray = npt.NDArray[np.float64]
 
 _MARKED = (50, 90, 99)
 _MAX_STAIRS = 2000
+_OFF = ", off the axis"
 
 
 def plot_cdf(ax: Axes, values: FloatArray, name: str, unit: str, colour: str = BLUE) -> None:
     """The share of values at or below x, as a staircase; p50, p90, p99 marked, and max written.
 
     `values` without NaN, in `unit`. Log x where the tail spans decades. The axis ends a little
-    after p99, so that one outlier can't flatten the rest: the maximum may lie beyond it.
+    after p99, so that one outlier can't flatten the rest, and a log one begins a little before
+    p0.5: a maximum or minimum that lies beyond it is marked as off the axis.
     """
     ax.set_xlabel(f"{name} ({unit})")
     ax.set_ylim(0, 1.02)
@@ -51,4 +53,8 @@ def _mark_percentiles(ax: Axes, ordered: FloatArray, unit: str, colour: str) -> 
     at = np.percentile(ordered, _MARKED)
     ax.plot(at, np.array(_MARKED) / 100, "o", color=colour, markersize=4.5)
     lines = [f"p{p}  {x:.3g} {unit}" for p, x in zip(_MARKED, at, strict=True)]
-    ax.set_title("\n".join([*lines, f"max  {ordered[-1]:.3g} {unit}"]), fontsize=9.5)
+    left, right = ax.get_xlim()
+    if ordered[0] < left:
+        lines.insert(0, f"min  {ordered[0]:.3g} {unit}{_OFF}")
+    lines.append(f"max  {ordered[-1]:.3g} {unit}{_OFF * bool(ordered[-1] > right)}")
+    ax.set_title("\n".join(lines), fontsize=9.5)

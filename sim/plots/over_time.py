@@ -73,10 +73,14 @@ def plot_running(ax: Axes, steps: Columns, bins: TimeBins, num_replicas: int) ->
 
 
 def plot_waiting(ax: Axes, steps: Columns, bins: TimeBins, num_replicas: int) -> None:
-    """Requests in the waiting queues of all replicas, mean in each bin."""
+    """Requests in the waiting queues of all replicas, mean in each bin.
+
+    Counted once a step has admitted all that it can: one admitted at once is never among them.
+    """
     waiting = per_replica(steps, "num_waiting", bins, num_replicas)
-    bins.draw(ax, waiting.sum(axis=0), "waiting", RED)
+    bins.draw(ax, waiting.sum(axis=0), "left waiting after a step's admissions", RED)
     _label(ax, "waiting\nrequests")
+    legend_above(ax)
 
 
 def plot_kv_usage(

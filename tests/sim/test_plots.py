@@ -140,6 +140,30 @@ def test_one_outlier_does_not_flatten_the_rest():
     assert "max  1e+03 s" in ax.get_title()
 
 
+TAILS = {
+    "none": np.linspace(1, 2, 999),
+    "one above": np.append(np.linspace(1, 2, 999), 1000.0),
+    "one below, decades": np.append(np.logspace(-2, 2, 999), 1e-9),
+    "decades": np.logspace(-2, 2, 999),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_a_cdf_marks_what_lies_beyond_its_axis(name):
+    ax, values = Figure().subplots(), TAILS[name]
+    plot_cdf(ax, values, "x", "s")
+    left, right = ax.get_xlim()
+    marked = [line.split()[0] for line in ax.get_title().splitlines() if "off the axis" in line]
+    assert ("min" in marked) == (values.min() < left)
+    assert ("max" in marked) == (values.max() > right)
+
+
+def test_the_waiting_are_said_to_be_those_left_after_admissions(run):
+    legends = [ax.get_legend() for ax in over_time(run).axes]
+    said = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+    assert "left waiting after a step's admissions" in said
+
+
 def test_a_cdf_over_decades_is_logarithmic():
     ax = Figure().subplots()
     plot_cdf(ax, np.logspace(-2, 2, 500), "x", "s")
