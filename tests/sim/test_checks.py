@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.checks import check_dir, check_run
+from sim.checks import CheckOutcome, check_dir, check_run
 from sim.checks.run_checks import EVERY_RUN, EXACT_ENDS, ONE_TOKEN_PER_EMISSION
 from sim.errors import ResultError
 from sim.metrics import latency_columns
@@ -147,6 +148,31 @@ def test_a_failing_check_shows_both_figures():
     run.steps["num_emitted"][0] = 7
     detail = next(o.detail for o in check_run(run) if o.name == "output tokens")
     assert detail == "by requests 6, by steps 12"
+
+
+def sampled(run: RunResult) -> CheckOutcome:
+    return next(o for o in check_run(run) if o.name == "number in the system, by steps")
+
+
+def test_the_number_by_steps_shows_both_sides_and_their_difference():
+    """One more waiting in a step is a request for the length of that step."""
+    run = preempting_run()
+    figures = r"sums to (\S+) request-seconds; .* (\S+) to (\S+); off by (\S+)$"
+    seen, low, high, off = map(float, re.search(figures, sampled(run).detail).groups())
+    assert low <= seen <= high and off == 0
+    run.steps["num_waiting"][5] += 1_000
+    more_s = 1_000 * float(run.steps["end_s"][5] - run.steps["start_s"][5])
+    later, low, high, off = map(float, re.search(figures, sampled(run).detail).groups())
+    assert later == pytest.approx(seen + more_s, rel=1e-6)
+    assert off == pytest.approx(later - high, rel=1e-2)
+
+
+def test_the_number_by_steps_says_why_it_is_left_out():
+    run = preempting_run()
+    later = tuple(dataclasses.replace(r, synchronous=False) for r in run.info.replicas)
+    run = dataclasses.replace(run, info=dataclasses.replace(run.info, replicas=later))
+    assert sampled(run).ok
+    assert "left out" in sampled(run).detail and "asynchronous scheduling" in sampled(run).detail
 
 
 def test_a_failing_row_check_shows_the_first_bad_row():
