@@ -31,7 +31,7 @@ from sim.records import (
     STEP_COLUMNS,
     VARIED_STEP_COLUMNS,
 )
-from sim.rows import StoredRows
+from sim.rows import StoredRows, pieces
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult, Slo
 from sim.staged_folder import CONFIG, SUMMARY, being_written, check_target, staged_folder
 
@@ -54,6 +54,7 @@ __all__ = [
 
 PLOTS = "plots"
 _IN_MEMORY_ROWS = 1 << 23
+_NOWHERE = -1  # the replica of a request that was rejected at arrival
 
 
 def save(
@@ -92,13 +93,14 @@ def load(folder: Path | str) -> RunResult:
     source = Path(folder)
     require_run(source)
     requests = _read_table(source / REQUESTS, REQUEST_COLUMNS)
-    return RunResult(
-        config=read_config(source / CONFIG),
-        requests=_without(requests, LATENCY_COLUMNS),
-        steps=_read_table(source / STEPS, STEP_COLUMNS),
-        gaps=_read_table(source / GAPS, GAP_COLUMNS),
-        info=_info_from(read_summary(source), source / SUMMARY),
-    )
+    steps = _read_table(source / STEPS, STEP_COLUMNS)
+    gaps = _read_table(source / GAPS, GAP_COLUMNS)
+    config = read_config(source / CONFIG)
+    info = _info_from(read_summary(source), source / SUMMARY)
+    for name, rows in ((REQUESTS, requests), (STEPS, steps), (GAPS, gaps)):
+        least = _NOWHERE if name == REQUESTS else 0
+        _check_replicas(source / name, rows, least, len(info.replicas))
+    return RunResult(config, _without(requests, LATENCY_COLUMNS), steps, gaps, info)
 
 
 def read_summary(folder: Path | str) -> dict[str, Any]:
@@ -166,6 +168,19 @@ def _read_table(path: Path, types: Mapping[str, Any]) -> Columns:
     if count_rows(path) <= _IN_MEMORY_ROWS:
         return columns
     return StoredRows(path, {name: each.dtype for name, each in columns.items()}, count_rows(path))
+
+
+def _check_replicas(path: Path, rows: Columns, least: int, num_replicas: int) -> None:
+    """Raise ResultError for a row of a replica that the summary does not have."""
+    for piece in pieces(rows, ("replica",)):
+        replica = piece["replica"]
+        wrong = replica[(replica < least) | (replica >= num_replicas)]
+        if len(wrong):
+            known = {0: "are none", 1: "is only replica 0"}
+            there = known.get(num_replicas, f"are replicas 0 to {num_replicas - 1}")
+            raise ResultError(
+                f"{path}: the column 'replica' holds {wrong[0]}, but by {SUMMARY} there {there}"
+            )
 
 
 def _without(columns: Columns, names: Collection[str]) -> Columns:

@@ -15,6 +15,7 @@ import yaml
 
 from sim import result as result_module
 from sim.checks import check_dir
+from sim.cli.app import run_app
 from sim.errors import ResultError
 from sim.metrics import summarise
 from sim.parquet import read_rows, write_rows
@@ -268,7 +269,7 @@ def test_a_column_that_is_missing_or_of_another_kind_is_named(tmp_path, name):
 def test_rows_that_contradict_each_other_fail_their_check(tmp_path):
     folder = save(hand_run(), tmp_path / "run", plots=False)
     rows = read_rows(folder / "steps.parquet")
-    write_rows(folder / "steps.parquet", rows | {"replica": rows["replica"] + 7})
+    write_rows(folder / "steps.parquet", rows | {"step": rows["step"] + 7})
     assert not all(outcome.ok for outcome in check_dir(folder))
     for name in ("steps.parquet", "requests.parquet"):
         none = {name: column[:0] for name, column in read_rows(folder / name).items()}
@@ -292,3 +293,21 @@ def test_a_wrong_value_in_the_summary_is_named(tmp_path, key, value, message):
     path.write_text(json.dumps(summary))
     with pytest.raises(ResultError, match=message):
         load(folder)
+
+
+@pytest.mark.parametrize("command", ["check", "report", "timeline"])
+@pytest.mark.parametrize("table", ["requests", "steps", "gaps"])
+@pytest.mark.parametrize("replica", [7, -5])
+def test_rows_of_a_replica_that_there_is_not_are_refused(tmp_path, capsys, command, table, replica):
+    run = hand_run()
+    folder = save(run, tmp_path / "run", plots=False)
+    path = folder / f"{table}.parquet"
+    columns = dict(read_rows(path))
+    assert len(columns["replica"])
+    columns["replica"] = columns["replica"].copy()
+    columns["replica"][-1] = replica
+    write_rows(path, columns)
+    assert run_app([command, str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}: the column 'replica' holds {replica}, " in said
+    assert "by summary.json there are replicas 0 to 1" in said
