@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.metrics.units import slo_words, time_unit
 from sim.time_split import MEANINGS, Cause
+from sim.wording import number_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -172,9 +173,10 @@ def _step_rows(steps: Mapping[str, Any]) -> list[Row]:
 
 
 def _preemption_rows(preemption: Mapping[str, Any]) -> list[Row]:
-    times, hit = _whole(preemption["preemptions"]), _whole(preemption["preempted_requests"])
+    times = _whole(preemption["preemptions"])
+    requests = number_of(preemption["preempted_requests"], "request")
     return [
-        ("preemptions", f"{times} (of {hit} requests)"),
+        ("preemptions", f"{times} (of {requests})"),
         ("tokens recomputed", _whole(preemption["recomputed_tokens"])),
     ]
 
@@ -216,7 +218,7 @@ def _replica_rows(replicas: Sequence[Mapping[str, Any]], shown: int = 8) -> list
     rows = [
         (
             f"replica {r['replica']}",
-            f"busy {_percent(r['busy_share'])}, {_whole(r['requests'])} requests",
+            f"busy {_percent(r['busy_share'])}, {number_of(r['requests'], 'request')}",
         )
         for r in replicas[:shown]
     ]
@@ -237,9 +239,10 @@ def _wait_rows(split: Mapping[str, Any] | None) -> list[Row]:
     return [
         (
             f"priority {waits['priority']}",
-            f"{_percent(waits['wait_share'])} of the time of {_whole(waits['requests'])} requests, "
-            f"mean {_duration(waits['wait_mean_s'])}, p99 {_duration(waits['wait_p99_s'])}, max "
-            f"{_duration(waits['wait_max_s'])} (request {waits['longest_wait_request_id']}), "
+            f"{_percent(waits['wait_share'])} of the time of "
+            f"{number_of(waits['requests'], 'request')}, mean {_duration(waits['wait_mean_s'])}, "
+            f"p99 {_duration(waits['wait_p99_s'])}, max {_duration(waits['wait_max_s'])} "
+            f"(request {waits['longest_wait_request_id']}), "
             f"{_whole(waits['never_scheduled_requests'])} never scheduled",
         )
         for waits in split["waits"]

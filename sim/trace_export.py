@@ -18,6 +18,7 @@ from sim.folder_kind import require_run
 from sim.parquet import read_rows
 from sim.result import CONFIG, REQUESTS, read_summary
 from sim.rng import Streams
+from sim.wording import number_of
 from traces import Trace
 
 
@@ -60,9 +61,10 @@ def _notes(mode: str, trace: Trace, rows: Mapping[str, Any]) -> tuple[str, ...]:
     num_at_once = int(np.isin(trace.arrival_s, ends).sum())
     if not num_at_once:
         return ()
+    requests = number_of(num_at_once, "request was", "requests were")
     return (
-        f"{num_at_once} requests were sent at the very instant another ended: an open replay sends "
-        "them just before that end, which a router that looks at load may answer otherwise",
+        f"{requests} sent at the very instant another ended: an open replay sends such a one just "
+        "before that end, which a router that looks at load may answer otherwise",
     )
 
 

@@ -26,6 +26,7 @@ from sim.plots import house_style, save_figure
 from sim.plots.validation import validation_figure
 from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
+from sim.wording import number_of
 
 if TYPE_CHECKING:
     from calibration.bench.bench_run import BenchOptions, BenchRun, Calibration
@@ -223,16 +224,17 @@ def fit_lines(profile: Profile) -> list[str]:
     lines = [
         f"{measured.model} {measured.weight_dtype} on {measured.device}, {measured.execution}",
         f"kernels: {measured.kernel_backend}; {measured.notes}",
-        f"{how['points']} points, {how['samples']} samples, {how['disturbed_samples']} disturbed;"
+        f"{number_of(how['points'], 'point')}, {number_of(how['samples'], 'sample')},"
+        f" {how['disturbed_samples']} disturbed;"
         f" noise of a sample {_share(how['noise_p50'])} (p90 {_share(how['noise_p90'])}), lost to"
         f" interruptions {how['lost_share']:.1%}, drift {how['median_drift']:+.1%};"
-        f" {how['num_unsettled']} points never settled",
+        f" {number_of(how['num_unsettled'], 'point')} never settled",
     ]
     for name in ("dense", "logits", "prefill_attention", "decode_attention"):
         errors = fit[name]
         if errors["num_points"]:
             lines.append(
-                f"{name}: off its grid {errors['num_points']} points, error mean"
+                f"{name}: off its grid {number_of(errors['num_points'], 'point')}, error mean"
                 f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
             )
     lines += kernel_lines(fit.get("attention_kernels"))
@@ -311,7 +313,7 @@ def _progress() -> Iterator[Callable[[BenchProgress], None]]:
 
     def show(progress: BenchProgress) -> None:
         typer.echo(
-            f"\r{progress.num_settled} of {progress.num_points} points settled,"
+            f"\r{progress.num_settled} of {number_of(progress.num_points, 'point')} settled,"
             f" {progress.elapsed_s:.0f} s, about {progress.remaining_s:.0f} s left   ",
             err=True,
             nl=False,

@@ -15,6 +15,7 @@ from calibration.layerwise import build_layerwise_profile, find_layerwise_files
 from calibration.profile_match import check_plausible
 from calibration.profile_writing import write_profile
 from sim.errors import StudyError
+from sim.wording import number_of
 
 SOURCES = ("aic", "llmservingsim")
 
@@ -63,7 +64,7 @@ def calibrate_profile(options: CalibrateOptions) -> int:
 def _ship(options: CalibrateOptions, folder: Path) -> int:
     data = options.data or find_kernel_data()
     for gpu, (count, size) in write_shipped_profiles(data, folder).items():
-        typer.echo(f"{gpu}: {count} profiles, {size:,} bytes")
+        typer.echo(f"{gpu}: {number_of(count, 'profile')}, {size:,} bytes")
     return 0
 
 
@@ -135,7 +136,7 @@ def _summary(profile: Profile) -> list[str]:
     for table, errors in profile.fit.items():
         if isinstance(errors, dict) and errors.get("num_points"):
             lines.append(
-                f"{table}: {errors['num_points']} points left out in turn, error mean"
+                f"{table}: {number_of(errors['num_points'], 'point')} left out in turn, error mean"
                 f" {100 * errors['mean']:.1f} %, p50 {100 * errors['p50']:.1f} %,"
                 f" p90 {100 * errors['p90']:.1f} %, bias {100 * errors['bias']:+.1f} %"
             )

@@ -13,6 +13,7 @@ from sim.study.capacity_folder import probe_rows, refuse_other_things, write_cap
 from sim.study.capacity_run import Group, Question, run_searches
 from sim.study.gpu_costs import parse_prices
 from sim.study.probe import Probe
+from sim.wording import number_of
 
 
 def find_capacity(
@@ -62,8 +63,8 @@ def _print_found(found: Found, with_probes: bool) -> None:
         what = f"profile {search.member.number + 1} of {search.member.count} of the ensemble"
     else:
         what = f"step times x {search.step_time_factor:g}"
-    num_probes = len(found.probes)
-    typer.echo(f"  {search.label}, seed {search.seed}, {what}: {value} ({num_probes} probes)")
+    probes = number_of(len(found.probes), "probe")
+    typer.echo(f"  {search.label}, seed {search.seed}, {what}: {value} ({probes})")
 
 
 def _warn_short(group: Group) -> None:

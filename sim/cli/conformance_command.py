@@ -17,6 +17,7 @@ from sim.conformance.families import FAMILIES
 from sim.conformance.record import Recorder
 from sim.conformance.shrink import shrink_case
 from sim.conformance.workloads import make_workloads
+from sim.wording import number_of
 
 
 def replay_cases(file: Path, emit: Path | None) -> int:
@@ -28,7 +29,9 @@ def replay_cases(file: Path, emit: Path | None) -> int:
     for line in count_lines(report):
         typer.echo(line)
     if emit is not None:
-        typer.echo(f"{len(report.outcomes)} cases with our steps written to {emit}", err=True)
+        typer.echo(
+            f"{number_of(len(report.outcomes), 'case')} with our steps written to {emit}", err=True
+        )
     return 0 if report.num_identical == report.num_compared else 1
 
 
@@ -40,7 +43,8 @@ def count_lines(report: ConformanceReport) -> list[str]:
         if identical != compared
     ]
     uncompared = len(report.outcomes) - report.num_compared
-    note = f" ({uncompared} cases carry no steps to compare with)" if uncompared else ""
+    words = number_of(uncompared, "case carries", "cases carry")
+    note = f" ({words} no steps to compare with)" if uncompared else ""
     return [*lines, f"{report.num_identical} of {report.num_compared} identical{note}"]
 
 
@@ -62,7 +66,7 @@ def _record(python: Path, out: Path, workloads: Sequence[Case], scheduler: str) 
         version = recorder.vllm_version
         recorded = list(_answers(recorder, workloads))
     write_cases(out, recorded)
-    typer.echo(f"{len(recorded)} cases decided by vLLM {version} written to {out}")
+    typer.echo(f"{number_of(len(recorded), 'case')} decided by vLLM {version} written to {out}")
     return 0 if len(recorded) == len(workloads) else 1
 
 
@@ -85,5 +89,6 @@ def shrink_differing(python: Path, file: Path, out: Path, scheduler: str) -> int
         small = [shrink_case(case, recorder.record) for case in cases]
     write_cases(out, small)
     for case in small:
-        typer.echo(f"{case['name']}: {len(case['requests'])} requests, {len(case['steps'])} steps")
+        requests = number_of(len(case["requests"]), "request")
+        typer.echo(f"{case['name']}: {requests}, {number_of(len(case['steps']), 'step')}")
     return 1

@@ -29,6 +29,7 @@ from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.executor_study import LoadComparison
 from sim.validate.load_study import Load, Machine
+from sim.wording import number_of
 
 if TYPE_CHECKING:
     from calibration.bench.decoder import Decoder
@@ -145,7 +146,9 @@ def _replay_in_turns(
         float(np.mean([host.per_step_s for host in hosts])),
         float(np.mean([host.per_request_s for host in hosts])),
     )
-    typer.echo(f"host time of a step, mean over {len(hosts)} times: {_described(host)}")
+    typer.echo(
+        f"host time of a step, mean over {number_of(len(hosts), 'time')}: {_described(host)}"
+    )
     now = replace(machine, profile=profile, host=host)
     for load, own_runs in zip(loads, runs, strict=True):
         _report(compare(now, load, own_runs), command)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from sim.cli.interrupt import interrupt_flag
 from sim.simulation import Progress
+from sim.wording import number_of
 
 _REDRAW_S = 0.1
 
@@ -63,6 +64,6 @@ def _draw_function() -> Iterator[Callable[[Progress], None]]:
 def _counts(progress: Progress, elapsed_s: float) -> str:
     rate = progress.num_done / elapsed_s if elapsed_s else 0.0
     return (
-        f"{progress.num_done:,} of {progress.num_total:,} requests, "
+        f"{progress.num_done:,} of {number_of(progress.num_total, 'request')}, "
         f"{progress.simulated_s:,.0f} s simulated, {rate:,.0f} requests/s"
     )

@@ -24,6 +24,7 @@ from sim.rows import num_rows
 from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.studies import sample_study_text
+from sim.wording import number_of
 
 RUNS = Path("runs")
 _SAMPLE = "the shipped sample study"
@@ -111,7 +112,7 @@ def _refuse_if_nothing_ran(result: RunResult) -> None:
     states = result.requests["state"]
     if bool((states == "rejected").all()):
         why = "; ".join(result.info.warnings)
-        raise StudyError(f"none of the {len(states):,} requests can run: {why}")
+        raise StudyError(f"none of {number_of(len(states), 'request')} can run: {why}")
 
 
 def _print_results(folder: Path, options: RunOptions) -> None:

@@ -19,6 +19,7 @@ from sim.errors import StudyError
 from sim.study.plan import ASK_ABOVE, Plan, make_plan, require_grid
 from sim.study.sweep import SweepResult, run_sweep
 from sim.study.sweep_folder import TABLE_CSV, TABLE_PARQUET, open_folder, write_table
+from sim.wording import number_of
 
 SWEEPS = Path("sweeps")
 
@@ -115,7 +116,7 @@ def _print_outcome(result: SweepResult, folder: Path) -> None:
         keys = ", ".join(f"{key}={row[key]}" for key in (*result.keys, "seed") if key in row)
         typer.echo(f"failed: {keys}: {row['error']}", err=True)
     typer.echo(
-        f"{len(result.rows):,} points: {len(result.rows) - result.num_kept:,} run, "
+        f"{number_of(len(result.rows), 'point')}: {len(result.rows) - result.num_kept:,} run, "
         f"{result.num_kept:,} kept from before, {result.num_failed:,} failed"
     )
     typer.echo(f"table: {folder / TABLE_PARQUET} and {TABLE_CSV}")

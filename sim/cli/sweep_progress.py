@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import typer
 
 from sim.study.sweep import SweepProgress
+from sim.wording import number_of
 
 _LINE_EVERY_S = 5.0
 
@@ -39,7 +40,7 @@ class Pace:
 
 def progress_text(progress: SweepProgress, left_s: float | None) -> str:
     """One line: done, kept, failed, time left."""
-    parts = [f"{progress.num_done:,} of {progress.num_total:,} points"]
+    parts = [f"{progress.num_done:,} of {number_of(progress.num_total, 'point')}"]
     if progress.num_kept:
         parts.append(f"{progress.num_kept:,} kept from before")
     if progress.num_failed:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import typer
 
 import traces
+from sim.wording import number_of
 from traces import Reading, Trace, TraceInfo
 
 _TABLE_WIDTH = 110  # where stdout is no terminal
@@ -67,7 +68,7 @@ class SaveOptions:
         )
         if lost:
             typer.echo(f"headway: lost: {', '.join(lost)}", err=True)
-        typer.echo(f"{len(trace):,} requests over {trace.duration_s:,.6g} s: {out}")
+        typer.echo(f"{number_of(len(trace), 'request')} over {trace.duration_s:,.6g} s: {out}")
 
 
 def say_reading(trace: Trace) -> None:
@@ -76,7 +77,7 @@ def say_reading(trace: Trace) -> None:
     if source.reading is not None:
         typer.echo(f"headway: {source.reading}", err=True)
     for reason, count in source.dropped.items():
-        typer.echo(f"headway: {count:,} rows dropped: {reason}", err=True)
+        typer.echo(f"headway: {number_of(count, 'row')} dropped: {reason}", err=True)
     for warning in source.warnings:
         typer.echo(f"headway: {warning}", err=True)
 

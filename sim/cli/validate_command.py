@@ -37,6 +37,7 @@ from sim.validate.comparison import ErrorSummary, by_group, tpot_summary, ttft_s
 from sim.validate.harness import Harness
 from sim.validate.ranking import tpot_order, ttft_order
 from sim.validate.silicon_study import MakeCost
+from sim.wording import number_of
 
 _BAND = 0.1  # drawn around the diagonal
 _METRICS = ("TTFT", "TPOT", "E2E")
@@ -94,9 +95,8 @@ def _run_study(study: SiliconStudy, rows: Sequence[SiliconRow], options: Silicon
     harness = _harness(study, options)
     make_cost = _cost_maker(study, options.kernels)
     comparisons: list[Comparison] = []
-    typer.echo(
-        f"\n{study.name}: {len(rows)} rows, vLLM {study.engine_version or 'of unsaid version'}"
-    )
+    version = study.engine_version or "of unsaid version"
+    typer.echo(f"\n{study.name}: {number_of(len(rows), 'row')}, vLLM {version}")
     for row in rows:
         try:
             comparisons.append(predict_row(study, row, make_cost, harness))
@@ -223,7 +223,7 @@ def _draw_study(rows: Sequence[Comparison], file: Path) -> None:
 
 def _report_bench(comparison: BenchComparison, out: Path | None) -> None:
     num_requests = len(comparison.measured["TTFT"])
-    typer.echo(f"\n{comparison.name}: {num_requests} requests; {comparison.label}")
+    typer.echo(f"\n{comparison.name}: {number_of(num_requests, 'request')}; {comparison.label}")
     typer.echo(f"{'':8}{'measured':>12}{'mean':>10}{'p50':>10}{'p90':>10}{'p99':>10}")
     for metric in _METRICS:
         mean_s = float(np.nanmean(comparison.measured[metric]))

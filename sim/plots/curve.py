@@ -27,6 +27,7 @@ from sim.plots.style import (
     save_figure,
 )
 from sim.run_result import Columns
+from sim.wording import number_of
 
 _COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -120,7 +121,7 @@ def _left_out(lines: Mapping[str, Columns]) -> str:
     count = sum(int((~np.isfinite(columns[_X])).sum()) for columns in lines.values())
     if not count:
         return ""
-    return f"{count} {'point is' if count == 1 else 'points are'} left out: too short a run"
+    return f"{number_of(count, 'point is', 'points are')} left out: too short a run"
 
 
 def _requests_axis(ax: Axes, lines: Mapping[str, Columns]) -> None:

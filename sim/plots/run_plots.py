@@ -31,6 +31,7 @@ from sim.plots.style import (
 )
 from sim.rows import num_rows
 from sim.run_result import RunResult
+from sim.wording import number_of
 
 _STATE_BINS, _MAX_RATE_BINS = 200, 60
 
@@ -87,7 +88,7 @@ def over_time(result: RunResult) -> Figure:
     plain_numbers(axes[4].xaxis)
     figure.align_ylabels(axes)
     widths = f"means over {states.width_s:.3g} s, rates over {rates.width_s:.3g} s"
-    note(figure, [f"{_replicas(len(replicas))}, {widths}", *_origin_notes(result)])
+    note(figure, [f"{number_of(len(replicas), 'replica')}, {widths}", *_origin_notes(result)])
     return figure
 
 
@@ -130,17 +131,13 @@ def step_time(result: RunResult) -> Figure:
 
 def _finished_note(result: RunResult) -> str:
     finished = is_finished(result.requests)
-    return f"{int(finished.sum()):,} finished of {len(finished):,} requests"
+    return f"{int(finished.sum()):,} finished of {number_of(len(finished), 'request')}"
 
 
 def _shown_note(shown: int, total: int, what: str, how: str) -> str:
     if shown == total:
         return f"{what}: {total:,}"
     return f"{what}: {shown:,} shown of {total:,}, {how}"
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 def _origin_notes(result: RunResult) -> list[str]:

@@ -18,6 +18,7 @@ from sim.plots.style import (
     save_figure,
     say_empty,
 )
+from sim.wording import number_of
 from traces import TraceInfo
 from traces.histogram import Histogram
 from traces.info import MINUTE_S
@@ -32,7 +33,8 @@ def save_trace_plot(info: TraceInfo, path: Path) -> None:
         plot_lengths(lengths, info)
         plot_hits(hits, info)
         name = Path(info.reading.name).name
-        note(figure, [f"{info.num_requests:,} requests of {name} ({info.reading.format.name})"])
+        requests = number_of(info.num_requests, "request")
+        note(figure, [f"{requests} of {name} ({info.reading.format.name})"])
         save_figure(figure, path)
 
 

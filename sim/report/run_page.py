@@ -15,6 +15,7 @@ from sim.study.intervals import batch_means
 from sim.study.limits import limit_shares
 from sim.study.steady import kept_window, mser, steadiness
 from sim.summary_table import fact_rows
+from sim.wording import number_of
 
 _LATENCIES = (
     ("ttft_s", "TTFT"),
@@ -58,7 +59,8 @@ def run_warnings(run: RunResult, summary: Mapping[str, Any]) -> list[str]:
     for state in ("rejected", "aborted", "unfinished"):
         count = counts[f"{state}_requests"]
         if count:
-            sentences.append(f"{count:,} requests {state}; they are in no latency")
+            words = (f"request {state}; it is", f"requests {state}; they are")
+            sentences.append(f"{number_of(count, *words)} in no latency")
     if len(run.requests["state"]):
         judged = steadiness(run.requests, kept_window(run.requests, None))
         sentences += [f"Not steady: {reason}" for reason in judged.reasons]

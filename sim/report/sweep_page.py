@@ -11,6 +11,7 @@ from sim.metrics.units import axis_unit
 from sim.report import html
 from sim.result import read_config
 from sim.study.sweep_folder import PLAN, read_table
+from sim.wording import number_of
 
 _COLUMNS = {
     "status": "status",
@@ -24,6 +25,15 @@ _COLUMNS = {
     "preemption.preemptions": "preemptions",
     "limits.main": "limited by",
 }
+_FAULTS = (
+    (
+        "load.is_saturated",
+        "is saturated: its latencies grow with the length of the trace",
+        "are saturated: their latencies grow with the length of the trace",
+    ),
+    ("requests.rejected_requests", "rejected requests", "rejected requests"),
+)
+"""Columns that tell of a fault, and what to say of one point and of several."""
 _HEAT = (
     ("latency.ttft_s.p99", "TTFT p99"),
     ("per_gpu.output_tokens_per_s", "output tokens / s / GPU"),
@@ -65,7 +75,7 @@ def sweep_contents(folder: Path) -> SweepContents:
         html.heading("How it was made"),
         html.folded(PLAN, (folder / PLAN).read_text(encoding="utf-8")),
     ]
-    subtitle = f"Sweep of {len(table):,} points over {', '.join(keys) or 'seeds'}"
+    subtitle = f"Sweep of {number_of(len(table), 'point')} over {', '.join(keys) or 'seeds'}"
     title = str(plan.get("name", folder.name))
     return SweepContents(title, subtitle, html.warnings(_warnings(table)), parts)
 
@@ -82,20 +92,20 @@ def _warnings(table: pd.DataFrame) -> list[str]:
     sentences = []
     failed = int((table["error"].fillna("") != "").sum())
     if failed:
-        sentences.append(f"{failed:,} of {len(table):,} points failed; their rows say why")
+        rows = "its row says" if failed == 1 else "their rows say"
+        points = number_of(len(table), "point")
+        sentences.append(f"{failed:,} of {points} failed; {rows} why")
     if not all(value is True for value in _column(table, "run.is_calibrated")):
         labels = sorted({str(v) for v in _column(table, "run.cost") if isinstance(v, str)})
         sentences.append(f"Not calibrated: step times are {'; '.join(labels)}")
-    for name, words in (
-        ("load.is_saturated", "are saturated: their latencies grow with the length of the trace"),
-        ("requests.rejected_requests", "rejected requests"),
-    ):
+    for name, one, many in _FAULTS:
         count = sum(bool(value) for value in _column(table, name) if not pd.isna(value))
         if count:
-            sentences.append(f"{count:,} points {words}")
+            sentences.append(number_of(count, f"point {one}", f"points {many}"))
     unsteady = sum(value is False for value in _column(table, "steady.is_steady"))
     if unsteady:
-        sentences.append(f"{unsteady:,} points are not steady over the whole run")
+        words = number_of(unsteady, "point is", "points are")
+        sentences.append(f"{words} not steady over the whole run")
     said = {str(v) for v in _column(table, "run.warnings") if isinstance(v, str) and v}
     return sentences + sorted(said)[:5]
 

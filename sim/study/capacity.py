@@ -16,6 +16,7 @@ from sim.study.probe import POISSON, Probe, at_value, judge, rate_key
 from sim.study.profile_members import Member, member_cost
 from sim.study.scaled_cost import ScaledCost
 from sim.study.slo import Limit, requests_needed
+from sim.wording import number_of
 
 Kind = Literal["rate", "replicas"]
 _LIVES = 10
@@ -137,8 +138,9 @@ def _written_rate(values: Mapping[str, Any]) -> float:
 def _refuse_few_requests(num_requests: int, limits: Sequence[Limit]) -> None:
     needed = requests_needed(limits)
     if num_requests < needed:
+        words = number_of(num_requests, "request says", "requests say")
         raise StudyError(
-            f"the trace is too short: {num_requests:,} requests say nothing about "
+            f"the trace is too short: {words} nothing about "
             f"{' and '.join(str(limit) for limit in limits)}; {needed:,} are needed"
         )
 
@@ -155,8 +157,9 @@ def too_short(found: Found) -> str | None:
     if probe.num_requests >= needed and found.next_bad is not None:
         return None
     if found.next_bad is None:
+        requests = number_of(probe.num_requests, "request")
         return (
-            f"everything meets the limits, even all {probe.num_requests:,} requests at once: the "
+            f"everything meets the limits, even {requests} at once: the "
             "trace is too short to find a limit, or the limits are too loose"
         )
     rate = probe.arrival_rate_per_s

@@ -16,6 +16,7 @@ from sim.study.effects import (
     compare_metric,
 )
 from sim.study.paired import Pair
+from sim.wording import number_of
 
 _NOTABLE = 0.01
 _FEWEST_IN_GROUP = 30
@@ -135,13 +136,16 @@ def notes_of(pairs: Sequence[Pair], effects: Sequence[Effect], confidence: float
         arms = [getattr(pair, name) for pair in pairs]
         not_steady = [arm.not_steady for arm in arms if arm.not_steady]
         if not_steady:
+            runs = number_of(len(arms), "run")
             notes.append(
-                f"{name.upper()} is not steady in {len(not_steady)} of {len(arms)} runs: "
+                f"{name.upper()} is not steady in {len(not_steady)} of {runs}: "
                 f"{'; '.join(not_steady[0])}"
             )
         left = sum(arm.num_not_finished for arm in arms)
         if left:
-            notes.append(f"{name.upper()}: {left:,} requests did not finish; latencies lack them")
+            words = ("request did not finish; latencies lack it",
+                     "requests did not finish; latencies lack them")  # fmt: skip
+            notes.append(f"{name.upper()}: {number_of(left, *words)}")
         if not arms[0].is_calibrated:
             notes.append(f"{name.upper()}: step times are not calibrated ({arms[0].cost_label})")
     return notes

@@ -17,6 +17,7 @@ from sim.metrics.throughput import Window
 from sim.run_result import Columns
 from sim.study.intervals import batch_means
 from sim.study.sweep_section import TrimSection
+from sim.wording import number_of
 
 FloatArray = npt.NDArray[np.float64]
 _FEWEST = 100
@@ -40,9 +41,10 @@ def kept_window(requests: Columns, trim: TrimSection | None) -> Window:
     else:
         window = _by_mser(requests, after_all, int(trim.end))
     if not window.holds(arrival_s).any():
+        left_of = number_of(len(arrival_s), "request")
         raise StudyError(
             f"trim: by {trim.by}, {trim.start:g} from the start and {trim.end:g} from the end "
-            f"leave none of {len(arrival_s)} requests over {arrival_s[-1] - arrival_s[0]:g} s"
+            f"leave none of {left_of} over {arrival_s[-1] - arrival_s[0]:g} s"
         )
     return window
 
@@ -108,7 +110,8 @@ def steadiness(requests: Columns, window: Window) -> Steadiness:
     finished = is_finished(kept)
     count = int(finished.sum())
     if count < _FEWEST:
-        reason = f"{count} finished requests in the window; {_FEWEST} are needed to judge it"
+        there = number_of(count, "finished request")
+        reason = f"{there} in the window; {_FEWEST} are needed to judge it"
         return Steadiness(False, (reason,), None)
     queue = backlog(requests, window)
     reasons = []

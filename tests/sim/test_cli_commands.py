@@ -79,7 +79,7 @@ def test_replay_names_the_first_differing_step_and_field(
     assert lines[0].startswith(f"ties-0-0: step {emitted[1]['step']}: free_blocks: given 7, ours ")
     assert lines[1:] == [
         "ties: 0 of 1 identical",
-        "1 of 2 identical (1 cases carry no steps to compare with)",
+        "1 of 2 identical (1 case carries no steps to compare with)",
     ]
 
 

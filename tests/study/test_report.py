@@ -82,6 +82,20 @@ def test_a_sweep_s_page_has_a_row_a_point_and_its_failures(sweep_report):
     assert "failed: " in text
 
 
+def test_one_is_not_said_as_many(tmp_path):
+    """Of two points one is overloaded (a request at a time), the other fails (3 GPUs a replica)."""
+    grid = {"engine.tensor_parallel_size": [1, 3]}
+    engine = {"max_num_seqs": 1}
+    values = chat_study(120, engine=engine, sweep={"grid": grid, "executor": "serial"})
+    study, out = write_study(tmp_path, values), tmp_path / "out"
+    run_app(["sweep", str(study), "--out", str(out)])
+    assert run_app(["report", str(out)]) == 0
+    text = (out / "report.html").read_text()
+    assert "1 of 2 points failed; its row says why" in text
+    assert "1 point is saturated: its latencies grow" in text
+    assert not re.search(r"\b1 (points|requests|rows)\b", text)
+
+
 def test_text_of_a_study_is_never_markup(tmp_path):
 
     page = html.table(["<b>"], [["<script>alert(1)</script>"]])
