@@ -15,6 +15,7 @@ from sim.config.overrides import apply_overrides
 from sim.errors import StudyError
 from sim.study.curve import CONCURRENCY, curve_lines, curve_rows, load_grid, read_measured
 from sim.study.sweep_folder import write_table
+from sim.wording import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ def draw_curve(file: Path, options: SweepOptions, curve: CurveOptions) -> int:
     if result is None:
         return EXIT_INTERRUPTED
     write_table(folder, result.rows)
-    lines = curve_lines(result.rows, plan.keys, next(iter(grid)))
+    load_key = next(iter(grid))
+    is_closed = load_key == CONCURRENCY
+    lines = curve_lines(result.rows, plan.keys, load_key)
     if not lines:
         raise StudyError(f"no point could be run: {result.rows[0]['error']}")
     write_table(folder, curve_rows(lines), "curve")
@@ -54,10 +57,11 @@ def draw_curve(file: Path, options: SweepOptions, curve: CurveOptions) -> int:
             ttft_limit_s=slo.get("ttft_s"),
             tpot_limit_s=slo.get("tpot_s"),
             measured=measured,
+            has_clients=is_closed,
             notes=[str(good[0]["run.cost"])],
         )
     save_curve(figure, folder)
-    _print_lines(lines)
+    _print_lines(lines, is_closed)
     typer.echo(f"figure: {folder / 'curve.png'} and .pdf; data: curve.csv and .parquet")
     return 0
 
@@ -101,11 +105,14 @@ def _fields(options: SweepOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in options.__slots__}
 
 
-def _print_lines(lines: Mapping[str, Any]) -> None:
+def _print_lines(lines: Mapping[str, Any], is_closed: bool) -> None:
     for label, columns in lines.items():
         typer.echo(f"{label}:")
         for i in range(len(columns["load"])):
-            typer.echo(f"  {columns['arrival_rate_per_s'][i]:.3g} requests/s: {_point(columns, i)}")
+            load = f"{columns['arrival_rate_per_s'][i]:.3g} requests/s"
+            if is_closed:
+                load = f"{number_of(int(columns['load'][i]), 'client')}, {load}"
+            typer.echo(f"  {load}: {_point(columns, i)}")
     if any(columns["is_saturated"].any() for columns in lines.values()):
         typer.echo(
             "saturated: more arrives than is served, so latencies grow with the length of the "

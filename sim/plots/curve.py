@@ -86,9 +86,14 @@ def curve_figure(
     ttft_limit_s: float | None = None,
     tpot_limit_s: float | None = None,
     measured: Columns | None = None,
+    has_clients: bool = False,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """TTFT mean, p50 and p99 and TPOT, on one throughput axis; requests a second along the top."""
+    """TTFT mean, p50 and p99 and TPOT, on one throughput axis; requests a second along the top.
+
+    `has_clients`: the loads are numbers of clients, which the points of the first panel are
+    labelled with.
+    """
     figure = new_figure(6.6)
     axes = figure.subplots(2, 2, sharex=True)
     units = {name: _unit(lines, name) for name in ("ttft", "tpot")}
@@ -97,6 +102,8 @@ def curve_figure(
         unit = units[metric[:4]]
         plot_curve(ax, lines, metric, scale=unit.scale, limit=limit, measured=measured)
         ax.set_ylabel(f"{metric_words(metric)} ({unit.name})")
+    if has_clients:
+        _label_clients(axes[0][0], lines, units["ttft"])
     for ax in axes[0]:
         _requests_axis(ax, lines)
     for ax in axes[1]:
@@ -106,8 +113,20 @@ def curve_figure(
     columns = 1 if longest > 40 else 2 if longest > 18 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
     marks = "hollow: saturated; ring: knee (largest throughput / mean TTFT)"
-    note(figure, [marks, _left_out(lines), *notes])
+    numbers = "numbers: clients, each with one request at a time" if has_clients else ""
+    note(figure, [marks, numbers, _left_out(lines), *notes])
     return figure
+
+
+def _label_clients(ax: Axes, lines: Mapping[str, Columns], unit: TimeUnit) -> None:
+    """The number of clients beside each point, in the colour of its line."""
+    ax.margins(y=0.1)  # room for the lowest numbers
+    for index, columns in enumerate(lines.values()):
+        points = zip(columns["load"], columns[_X], unit.scale * columns[_PANELS[0]], strict=True)
+        for clients, x, y in points:
+            if np.isfinite(x) and np.isfinite(y):
+                ax.annotate(f"{clients:,.0f}", (x, y), xytext=(4, -9), fontsize=8,
+                            textcoords="offset points", color=_COLOURS[index % 6])  # fmt: skip
 
 
 def _unit(lines: Mapping[str, Columns], name: str) -> TimeUnit:

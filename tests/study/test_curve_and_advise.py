@@ -27,7 +27,7 @@ def test_a_curve_is_a_figure_and_its_data(tmp_path, capsys):
     assert "saturated: more arrives than is served" in capsys.readouterr().out
 
 
-def test_a_curve_over_clients(tmp_path):
+def test_a_curve_over_clients(tmp_path, capsys):
     study = write_study(tmp_path, chat_study(60))
     out = tmp_path / "out"
     arguments = ("--concurrency", "1,4,16", "--jobs", "1", "--out", str(out))
@@ -36,6 +36,10 @@ def test_a_curve_over_clients(tmp_path):
     assert list(data["load"]) == [1, 4, 16]
     assert data["output_tokens_per_s_per_gpu"].is_monotonic_increasing
     assert not data["is_saturated"].any()
+    said = capsys.readouterr().out
+    rates = data["arrival_rate_per_s"]
+    for words, rate in zip(("1 client", "4 clients", "16 clients"), rates, strict=True):
+        assert f"  {words}, {rate:.3g} requests/s: " in said
 
 
 def test_rates_are_met_whatever_the_trace_s_own():

@@ -91,6 +91,14 @@ def test_a_point_at_which_nothing_finished_has_no_output_length(lines):
     curve_figure(lines).canvas.draw()
 
 
+def test_the_points_of_a_curve_over_clients_name_the_clients(lines):
+    with_clients, without = curve_figure(lines, has_clients=True), curve_figure(lines)
+    shown = [text.get_text() for text in with_clients.axes[0].texts]
+    assert sorted(shown) == ["1", "1", "2", "3", "4", "5"]
+    assert "clients" in with_clients.get_supxlabel()
+    assert not without.axes[0].texts and "clients" not in without.get_supxlabel()
+
+
 def test_the_figure_has_four_panels_units_and_measured_points(lines, tmp_path):
     measured = read_measured("output_tokens_per_s_per_gpu,ttft_p50_s\n150,0.05\n", "m.csv")
     figure = curve_figure(lines, ttft_limit_s=0.5, measured=measured, notes=["a cost model"])
