@@ -7,12 +7,15 @@ import typer
 
 from sim.cli.app import EXIT_FAILED
 from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge
+from sim.run_result import Slo
 from sim.study.capacity import Found, Search, too_short
 from sim.study.capacity_answer import Answer, answer_of
 from sim.study.capacity_folder import probe_rows, refuse_other_things, write_capacity
 from sim.study.capacity_run import Group, Question, run_searches
 from sim.study.gpu_costs import parse_prices
-from sim.study.probe import Probe
+from sim.study.plan import Plan
+from sim.study.probe import SCALE, Probe, rate_key
+from sim.study.slo import parse_limits
 from sim.wording import number_of
 
 
@@ -32,6 +35,7 @@ def find_capacity(
     def on_found(found: Found) -> None:
         _print_found(found, with_probes=not is_alone)
 
+    typer.echo(_wanted(plan, question))
     groups = run_searches(plan, question, on_found, _print_probe if is_alone else None)
     for group in groups:
         _warn_short(group)
@@ -45,8 +49,21 @@ def find_capacity(
     return EXIT_FAILED if all(answer.value is None for answer in answers) else 0
 
 
+def _wanted(plan: Plan, question: Question) -> str:
+    """What is looked for, in one line."""
+    file = plan.points()[0].file
+    limits = parse_limits(question.slo, Slo(**file.slo.model_dump()))
+    what = "largest arrival rate" if question.find == "rate" else "fewest replicas"
+    return f"looking for the {what} with {' and '.join(limit.words() for limit in limits)}"
+
+
 def _print_probe(search: Search, probe: Probe) -> None:
-    typer.echo(f"  probe {probe.value:.4g}: {probe.line(search.limits)}")
+    tried = ""
+    if search.kind == "replicas":
+        tried = f"{number_of(int(probe.value), 'replica')} at "
+    elif rate_key(search.values) == SCALE:
+        tried = f"{SCALE} {probe.value:.4g}, "
+    typer.echo(f"  tried {tried}{probe.line(search.limits)}")
 
 
 def _print_found(found: Found, with_probes: bool) -> None:
@@ -58,13 +75,20 @@ def _print_found(found: Found, with_probes: bool) -> None:
             for probe in found.probes:
                 _print_probe(search, probe)
         return
-    value = "nothing meets the limits" if found.value is None else f"{found.value:.4g}"
     if search.member is not None:
-        what = f"profile {search.member.number + 1} of {search.member.count} of the ensemble"
+        what = f"variant {search.member.number + 1} of {search.member.count} of the profile"
     else:
         what = f"step times x {search.step_time_factor:g}"
-    probes = number_of(len(found.probes), "probe")
-    typer.echo(f"  {search.label}, seed {search.seed}, {what}: {value} ({probes})")
+    runs = number_of(len(found.probes), "run")
+    typer.echo(f"  {search.label}, seed {search.seed}, {what}: {_found_words(found)} ({runs})")
+
+
+def _found_words(found: Found) -> str:
+    if found.value is None:
+        return "nothing meets the limits"
+    if found.search.kind == "rate":
+        return f"{found.value:.4g} requests/s"
+    return number_of(int(found.value), "replica")
 
 
 def _warn_short(group: Group) -> None:
@@ -81,17 +105,21 @@ def _print_answer(answer: Answer) -> None:
 
 
 def _print_cheapest(answers: Sequence[Answer]) -> None:
-    """The cheapest configuration, where there are several with replicas."""
+    """The cheapest of several configurations with replicas; without all prices, by GPUs."""
     counted = [answer for answer in answers if answer.gpus is not None]
     if len(counted) < 2:
         return
-    priced = [(a.dollars_an_hour, a) for a in counted if a.dollars_an_hour is not None]
-    if len(priced) == len(counted):
-        hour, best = min(priced, key=lambda pair: (pair[0], pair[1].value))
-        typer.echo(f"cheapest in dollars an hour: {best.configuration} ({hour:g})")
-    else:
-        best = min(counted, key=lambda answer: (answer.gpus, answer.value))
-        typer.echo(f"cheapest in gpus: {best.configuration} ({best.gpus})")
+    hours = [a.dollars_an_hour for a in counted if a.dollars_an_hour is not None]
+    if len(hours) == len(counted):
+        best = [a.configuration for a in counted if a.dollars_an_hour == min(hours)]
+        typer.echo(f"cheapest: {' and '.join(best)}, {min(hours):,.2f} dollars an hour")
+        return
+    fewest = min(a.gpus or 0 for a in counted)
+    best = [a.configuration for a in counted if a.gpus == fewest]
+    typer.echo(f"fewest GPUs: {' and '.join(best)}, {number_of(fewest, 'GPU')}")
+    if hours:
+        unpriced = sorted({a.hardware for a in counted if a.dollars_an_hour is None})
+        typer.echo(f"  costs are not compared: no --price of {' and '.join(unpriced)}")
 
 
 def _draw(groups: Sequence[Group], answers: Sequence[Answer], folder: Path) -> None:

@@ -10,6 +10,7 @@ from sim.errors import ResultError
 from sim.metrics.units import metric_words
 from sim.report import html
 from sim.study.capacity_folder import CAPACITY, read_capacity
+from sim.study.slo import Limit
 from sim.study.sweep_folder import read_table
 
 _WORDS = {
@@ -34,7 +35,7 @@ def capacity_page(folder: Path) -> str:
     if drawing.is_file():
         parts.insert(3, html.picture(drawing.read_bytes(), "probes, limits and answers"))
     what = "Largest rate" if found["kind"] == "rate" else "Fewest replicas"
-    limits = " and ".join(_limit_words(limit) for limit in found["limits"])
+    limits = " and ".join(Limit(**limit).words() for limit in found["limits"])
     return html.page(str(found["study"].get("name", folder.name)), f"{what} with {limits}", parts)
 
 
@@ -100,12 +101,6 @@ def _plain(value: Any) -> Any:
     """Truths as words, numpy's numbers as Python's."""
     value = value.item() if hasattr(value, "item") else value
     return ("no", "yes")[value] if isinstance(value, bool) else value
-
-
-def _limit_words(limit: dict[str, Any]) -> str:
-    sign = "at most" if limit["metric"].endswith("_s") else "at least"
-    unit = " s" if limit["metric"].endswith("_s") else ""
-    return f"{metric_words(limit['metric'])} {sign} {limit['limit']:g}{unit}"
 
 
 def _with_unit(metric: str) -> str:

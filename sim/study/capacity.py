@@ -185,6 +185,6 @@ def nothing_meets(found: Found) -> str | None:
     if found.search.kind == "rate":
         how = f"even at {last.arrival_rate_per_s:.3g} requests/s, where requests are all but alone"
     else:
-        how = f"with up to {int(last.value)} replicas"
+        how = f"with up to {number_of(int(last.value), 'replica')}"
     why = "; ".join(values) or "the backlog grows"
     return f"nothing meets the limits {how}: {why}"

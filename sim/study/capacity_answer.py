@@ -9,6 +9,8 @@ import numpy as np
 from sim.study.capacity import Found, Kind, nothing_meets
 from sim.study.capacity_interval import count_range, range_chance, rate_interval
 from sim.study.gpu_costs import dollars_an_hour, watts
+from sim.study.limits import MAIN_LIMIT_WORDS
+from sim.wording import number_of
 
 _CONFIDENCE = 0.95
 
@@ -32,15 +34,18 @@ class Spread:
         """The ends and the sources in words."""
         left_out = "; ".join(self.not_covered)
         if self.low is None or self.high is None:
-            return f"no interval: {left_out}"
-        ends = f"{self.low:.4g} to {self.high:.4g}" if self.high < np.inf else f"{self.low:.4g} up"
+            return f"no interval; not covered: {left_out}"
         rest = f"; not covered: {left_out}" if left_out else ""
+        return f"{self._ends(self.low, self.high)}, covers {' and '.join(self.covers)}{rest}"
+
+    def _ends(self, low: float, high: float) -> str:
+        ends = f"{low:.4g} to {high:.4g}" if high < np.inf else f"{low:.4g} and up"
         if self.confidence is not None:
-            head = f"{self.confidence:.0%} interval {ends}"
-        else:
-            chance = range_chance(self.num_draws)
-            head = f"range {ends} (would hold one more draw in {chance:.0%} of cases)"
-        return f"{head}, covers {' and '.join(self.covers)}{rest}"
+            return f"{self.confidence:.0%} interval {ends}"
+        if low == high:
+            ends = f"{low:.4g} each time"
+        chance = range_chance(self.num_draws)
+        return f"found in all searches: {ends} (one more would lie within in {chance:.0%} of cases)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +91,26 @@ class Answer:
         return f"{self.configuration}: {'; '.join(parts)}"
 
     def _rate_parts(self) -> list[str]:
-        limited = f", limited by {self.limited_by}" if self.limited_by else ""
-        parts = [f"{self.value:.4g} requests/s meet the limits{limited}"]
+        meets = f"{self.value:.4g} requests/s meet the limits"
         if self.num_seeds == 1 and self.next_bad is not None:
-            parts.append(f"{self.next_bad:.4g} do not")
-        return parts
+            meets += f", {self.next_bad:.4g} do not"
+        return [meets, *([MAIN_LIMIT_WORDS[self.limited_by]] if self.limited_by else [])]
 
     def _count_parts(self) -> list[str]:
-        below = self.next_bad
-        parts = [
-            f"{self.value:.0f} replicas meet the limits",
-            "fewer there are not" if below is None else f"{below:.0f} do not",
-            f"{self.gpus} GPUs",
-        ]
+        meets = number_of(int(self.value or 0), "replica meets", "replicas meet")
+        meets = f"{meets} the limits"
+        if self.next_bad is not None:
+            meets += f", {number_of(int(self.next_bad), 'does not', 'do not')}"
+        return [meets, f"that is {', '.join(self._costs())}"]
+
+    def _costs(self) -> list[str]:
+        costs = [number_of(self.gpus or 0, "GPU")]
         if self.watts is not None:
-            parts.append(f"{self.watts:,} W of board power at most")
+            costs.append(f"at most {self.watts:,} W of board power")
         hour = self.dollars_an_hour
         if hour is not None:
-            parts.append(f"{hour:,.2f} dollars an hour, {hour * 8760:,.0f} a year")
-        return parts
+            costs.append(f"{hour:,.2f} dollars an hour ({hour * 8760:,.0f} a year)")
+        return costs
 
 
 def answer_of(
@@ -168,11 +174,11 @@ def _sources(
     if traces > 1:
         covers.append(f"{traces} seeds")
     elif len(plain) > 1:
-        not_covered.append("seeds, which change nothing in this trace")
+        not_covered.append("other seeds, which change nothing in this trace")
     else:
-        not_covered.append("seeds, of which there is one (--seeds 5)")
+        not_covered.append("other seeds (--seeds 5 takes five)")
     if members:
-        covers.append(f"the profile's errors ({len(members)} of its ensemble)")
+        covers.append(f"the profile's errors ({len(members)} variants of it)")
     else:
         not_covered.append(f"the error of step times: {unknown}")
     return tuple(covers), tuple(not_covered)

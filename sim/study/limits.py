@@ -19,6 +19,15 @@ NONE, BUDGET, KV, SEQS = 0, 1, 2, 3
 CAUSES = ("none", "budget", "kv", "seqs")
 """Names of the causes by their number."""
 
+MAIN_LIMIT_WORDS = {
+    "budget": "requests wait for the token budget",
+    "kv": "requests wait for KV blocks",
+    "seqs": "requests wait for a seat (max_num_seqs)",
+    "compute": "replicas are busy nearly all the time",
+    "none": "replicas have time to spare",
+}
+"""What each name that `main_limit` gives means."""
+
 _NOTABLE = 0.05
 
 

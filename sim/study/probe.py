@@ -9,9 +9,10 @@ import numpy as np
 from sim.config import Override, ResolvedStudy, resolve_study
 from sim.errors import StudyError
 from sim.metrics import e2e_s, finished_values, step_length_s
+from sim.metrics.units import metric_words
 from sim.run_result import RunResult
 from sim.simulation import simulate
-from sim.study.limits import limit_shares, main_limit
+from sim.study.limits import MAIN_LIMIT_WORDS, limit_shares, main_limit
 from sim.study.slo import Limit
 from sim.study.steady import kept_window, steadiness
 
@@ -53,13 +54,19 @@ class Probe:
 
     def line(self, limits: tuple[Limit, ...]) -> str:
         """The probe in one line."""
-        values = [
-            f"{limit.metric} {'-' if value is None else format(value, '.4g')}"
-            for limit, value in zip(limits, self.measured, strict=True)
-        ]
-        state = "meets" if self.is_ok else "OVERLOAD" if self.is_saturated else "misses"
-        rate = f"{self.arrival_rate_per_s:.4g} requests/s"
-        return f"{rate}: {', '.join(values)}: {state}, limited by {self.main_limit}"
+        pairs = zip(limits, self.measured, strict=True)
+        values = ", ".join(limit.measured_words(value) for limit, value in pairs)
+        why = MAIN_LIMIT_WORDS[self.main_limit]
+        return f"{self.arrival_rate_per_s:.4g} requests/s, {values}: {self._outcome(limits)}; {why}"
+
+    def _outcome(self, limits: tuple[Limit, ...]) -> str:
+        if self.is_ok:
+            return "meets the limits"
+        if self.is_saturated:
+            return "overloaded, more arrives than is served"
+        pairs = zip(limits, self.is_met, strict=True)
+        missed = [metric_words(limit.metric) for limit, met in pairs if not met]
+        return f"misses {' and '.join(missed)}" if missed else "leaves requests unfinished"
 
 
 def judge(value: float, study: ResolvedStudy, limits: tuple[Limit, ...]) -> Probe:

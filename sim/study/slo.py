@@ -10,6 +10,7 @@ import numpy as np
 from sim.config.messages import nearest
 from sim.errors import StudyError
 from sim.metrics import finished_values, latency_columns, meets_slo
+from sim.metrics.units import metric_words
 from sim.run_result import Columns, Slo
 
 _LATENCY = re.compile(r"^(ttft|tpot|e2e|queue_time)_(mean|max|p\d{1,2}(?:\.\d+)?)_s$")
@@ -55,6 +56,20 @@ class Limit:
         if value is None:
             return False
         return value >= self.limit if self.metric == GOODPUT else value <= self.limit
+
+    def words(self) -> str:
+        """The limit in words: "TTFT p99 at most 0.5 s"."""
+        side = "at least" if self.metric == GOODPUT else "at most"
+        return f"{metric_words(self.metric)} {side} {self.limit:g}{self._unit}"
+
+    def measured_words(self, value: float | None) -> str:
+        """A value of the metric in words: "TTFT p99 0.43 s"."""
+        shown = "absent" if value is None else f"{value:.4g}{self._unit}"
+        return f"{metric_words(self.metric)} {shown}"
+
+    @property
+    def _unit(self) -> str:
+        return "" if self.metric == GOODPUT else " s"
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.metric == GOODPUT else '<='} {self.limit:g}"

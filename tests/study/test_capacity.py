@@ -129,9 +129,10 @@ def test_the_command_prints_probes_prices_and_power(tmp_path, capsys):
                  str(tmp_path / "out"))  # fmt: skip
     assert capacity(tmp_path, queue_study(400, 1.3), *arguments) == 0
     said = capsys.readouterr().out
-    assert said.count("probe ") >= 2
-    assert "2 replicas meet the limits; 1 do not; 2 GPUs; 1,400 W" in said
-    assert "5.00 dollars an hour, 43,800 a year" in said
+    assert said.startswith("looking for the fewest replicas with ")
+    assert "tried 1 replica at " in said and "tried 2 replicas at " in said
+    assert "2 replicas meet the limits, 1 does not; that is 2 GPUs, at most 1,400 W" in said
+    assert "5.00 dollars an hour (43,800 a year)" in said
     row = pd.read_csv(tmp_path / "out" / "capacity.csv").iloc[0]
     assert (row["value"], row["gpus"], row["dollars_an_hour"]) == (2, 2, 5.0)
 

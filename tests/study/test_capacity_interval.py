@@ -203,8 +203,8 @@ def test_the_command_says_what_the_interval_covers(tmp_path, capsys):
     assert capacity(tmp_path, values, "--seeds", "2", "--profile-members", "3") == 0
     said = capsys.readouterr().out
     assert "95% interval" in said
-    assert "covers 2 seeds and the profile's errors (3 of its ensemble)" in said
-    assert "profile 3 of 3 of the ensemble" in said
+    assert "covers 2 seeds and the profile's errors (3 variants of it)" in said
+    assert "variant 3 of 3 of the profile" in said
     (answer,) = read_capacity(tmp_path / "out")["answers"]
     assert answer["spread"]["low"] < answer["value"] < answer["spread"]["high"]
 
@@ -222,10 +222,8 @@ def test_the_command_says_why_step_times_are_not_covered(tmp_path, capsys, name)
     values = queue_study(200, 0.3, cost_model=cost_of(tmp_path))
     capacity(tmp_path, values, "--slo", "ttft_p50_s=2")
     out = capsys.readouterr().out
-    assert (
-        f"no interval: seeds, of which there is one (--seeds 5); the error of step times: {said}"
-        in out
-    )
+    assert "no interval; not covered: other seeds (--seeds 5 takes five); " in out
+    assert f"; the error of step times: {said}" in out
 
 
 def test_one_member_is_refused(tmp_path, capsys):
