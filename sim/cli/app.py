@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sim.cli.interrupt import hear_others_as_ctrl_c
+from sim.cli.interrupt import end_when_asked, hear_others_as_ctrl_c
 from sim.cli.measured_app import add_measured_commands
 from sim.cli.study_app import add_study_commands
 from sim.cli.trace_app import add_trace_commands
@@ -50,7 +50,12 @@ add_trace_commands(app)
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     hear_others_as_ctrl_c()
-    sys.exit(run_app(sys.argv[1:]))
+    try:
+        code = run_app(sys.argv[1:])
+    except KeyboardInterrupt:  # one more, while the first was being answered
+        code = EXIT_INTERRUPTED
+    end_when_asked(code)
+    sys.exit(code)
 
 
 def run_app(arguments: list[str]) -> int:

@@ -378,6 +378,53 @@ def test_what_it_was_started_to_ignore_is_ignored(tmp_path: Path, study: Path) -
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_second_signal_while_the_process_ends_is_not_told_of(
+    tmp_path: Path, study: Path, name: str
+) -> None:
+    """The second comes when Python takes itself down, where an interrupt can't be caught."""
+    at_exit = "import atexit\natexit.register(lambda: os.kill(os.getpid(), signal.SIGNAL))\n"
+    module = (INTERRUPTING_ROUTER + at_exit).replace("SIGNAL", name)
+    (tmp_path / "ctrl_c.py").write_text(module)
+    done = headway(
+        tmp_path, "run", str(study), "--out", "part", "--no-plots",
+        "--replicas", "2", "--set", "router=ctrl_c:Interrupting",
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert done.stderr.endswith("partial results are in part, marked as such\n")
+    assert "PARTIAL" in done.stdout
+
+
+CLEANS_UP = """
+import signal, time
+from sim.cli.interrupt import hear_others_as_ctrl_c
+
+hear_others_as_ctrl_c()
+for wait_s in (0.0, 0.35):
+    try:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(wait_s)
+            signal.raise_signal(signal.SIGTERM)
+            print("cleaned up after", wait_s)
+    except KeyboardInterrupt:
+        time.sleep(0.35)
+"""
+
+
+def test_a_signal_just_after_the_first_does_not_disturb_the_cleaning_up() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLEANS_UP],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=hear_signals,
+    )
+    assert done.stdout == "cleaned up after 0.0\n"
+
+
 def test_two_signals_at_once_are_one_interrupt() -> None:
     with interrupt_flag() as is_interrupted:
         signal.raise_signal(signal.SIGINT)
