@@ -4,7 +4,8 @@
     summary.json      every metric, and what the run was made with
     requests.parquet  a row a request: the recorded columns and ttft_s, tpot_s, e2e_s, queue_time_s
     steps.parquet     a row a step
-    gaps.parquet      a row an irregular gap between two tokens
+    gaps.parquet      a row a gap between two tokens of a request that is not from one step's end to
+                      the next one's: it was preempted, or left out of steps
     plots/*.png
 
 The same result gives the same bytes. The folder appears whole or not at all: it is written under

@@ -73,6 +73,28 @@ def test_the_readme_shows_what_the_sample_prints(tmp_path: Path) -> None:
     assert printed == block.splitlines()
 
 
+def test_the_tour_of_a_run_goes_with_what_is_shipped(tmp_path: Path) -> None:
+    """The lines that make its files, then those about one run, as they stand in the README."""
+    for folder in ("sim", "traces"):
+        (tmp_path / folder).symlink_to(CHECKOUT / folder)
+    commands = commands_of_readme()
+    (first,) = [i for i, line in enumerate(commands) if line.startswith("cp ")]
+    (last,) = [i for i, line in enumerate(commands) if line.endswith(" timeline a-run --to 10")]
+    tour = commands[first : last + 1]
+    assert any("explain" in line for line in tour)
+    for line in tour:
+        done = subprocess.run(
+            line.replace(".venv/bin/headway", f"{sys.executable} -m sim.cli"),
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
 @pytest.mark.parametrize(
     ("package", "name"),
     [
