@@ -87,6 +87,7 @@ def advise(
         )
         for place, row in enumerate(front)
     ]
+    why_not |= {label: why for label, why in _failed(plan, rows).items() if label not in groups}
     left_out = tuple((label, why) for label, why in why_not.items() if why)
     return advices, Front(tuple(labels), tuple(cost), tuple(latencies), tuple(front), left_out)
 
@@ -104,9 +105,20 @@ def _by_setting(plan: Plan, rows: Sequence[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if not row.get("error"):
-            label = ", ".join(f"{key} {row[key]}" for key in plan.keys if key in row)
-            groups.setdefault(label, []).append(row)
+            groups.setdefault(_label(plan, row), []).append(row)
     return groups
+
+
+def _failed(plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
+    """The settings of which no run succeeded, and the error of the first."""
+    errors: dict[str, str] = {}
+    for row in rows:
+        errors.setdefault(_label(plan, row), str(row.get("error") or ""))
+    return {label: f"it failed: {error}" for label, error in errors.items() if error}
+
+
+def _label(plan: Plan, row: Row) -> str:
+    return ", ".join(f"{key} {row[key]}" for key in plan.keys if key in row)
 
 
 def _why_not(group: Sequence[Row]) -> str:

@@ -82,6 +82,17 @@ def test_near_ties_are_not_advised_apart():
     assert notable([4, 1, 2, 3], [9.0, 0.97, 0.9, 0.89, 1.0]) == [4, 2]
 
 
+def test_settings_that_fail_are_left_out_with_the_error(tmp_path, capsys):
+    """Three GPUs can't share the model's heads."""
+    study = write_study(tmp_path, chat_study(30))
+    grid = ("--grid", "engine.tensor_parallel_size=1,3")
+    arguments = (*grid, "--jobs", "1", "--out", str(tmp_path / "out"))
+    assert run_app(["advise", str(study), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "left out: engine.tensor_parallel_size 3: it failed: " in out
+    assert "1. engine.tensor_parallel_size 1\n" in out
+
+
 def test_no_setting_may_be_worth_advising(tmp_path, capsys):
     """Twice the load that a queue can bear: every setting is overloaded."""
     study = write_study(tmp_path, queue_study(300, 2.0))
