@@ -110,7 +110,7 @@ def _by_setting(plan: Plan, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _failed(plan: Plan, rows: Sequence[Row]) -> dict[str, str]:
-    """The settings of which no run succeeded, and the error of the first."""
+    """The settings whose first run failed, and its error."""
     errors: dict[str, str] = {}
     for row in rows:
         errors.setdefault(_label(plan, row), str(row.get("error") or ""))
