@@ -47,9 +47,9 @@ ROW = {
 
 
 def tour() -> list[str]:
-    """Lines of the shell block below "A tour of the commands"."""
+    """Lines of the last shell block below "A tour of the commands"; one before makes its files."""
     section = README.split("## A tour of the commands")[1].split("\n## ")[0]
-    (block,) = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
+    *_, block = re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
     return str(block).splitlines()
 
 
