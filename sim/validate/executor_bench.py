@@ -22,6 +22,7 @@ from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.executor_study import LoadComparison, compare, make_loads
 from sim.validate.load_study import NUM_SIMULATED, Load, Machine
+from sim.wording import number_of
 
 _PACE_TOKENS = 512  # most tokens of a point at which the pace is taken
 _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
@@ -144,7 +145,7 @@ def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
     lines = [
         "",
         f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
-        f" {load.cache.block_size}, {repeats} runs; preemptions {executed:.1f} executed,"
+        f" {load.cache.block_size}, {number_of(repeats, 'run')}; preemptions {executed:.1f} executed,"
         f" {simulated:.1f} simulated",
         f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"
         f" time {steps.total_error:+.1%}; host time {comparison.host_error:+.1%}",

@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.validate.load_study import NUM_SIMULATED, Machine, StatisticError, StepErrors
 from sim.validate.vllm_study import VllmComparison
+from sim.wording import number_of
 
 _MS = 1e3
 
@@ -37,7 +38,7 @@ def comparison_lines(comparison: VllmComparison, repeats: int) -> list[str]:
     return [
         "",
         f"{load.name}: {len(load.trace)} requests, prompts of {_mean(load.trace.num_prompt_tokens)}"
-        f" and outputs of {_mean(outputs)} tokens in the mean, {repeats} runs; preemptions"
+        f" and outputs of {_mean(outputs)} tokens in the mean, {number_of(repeats, 'run')}; preemptions"
         f" {executed:.1f} executed, {predicted:.1f} simulated; steps scatter by"
         f" {comparison.steps.scatter}: so do those of {NUM_SIMULATED} simulations",
         f"{'':12}{'vLLM':>12}{'simulated':>12}{'error':>9}{'run to run':>12}{'simulated':>12}"
