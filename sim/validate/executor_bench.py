@@ -145,8 +145,8 @@ def comparison_lines(comparison: LoadComparison, repeats: int) -> list[str]:
     lines = [
         "",
         f"{load.name}: {len(load.trace)} requests, {load.cache.num_gpu_blocks} KV blocks of"
-        f" {load.cache.block_size}, {number_of(repeats, 'run')}; preemptions {executed:.1f} executed,"
-        f" {simulated:.1f} simulated",
+        f" {load.cache.block_size}, {number_of(repeats, 'run')}; preemptions {executed:.1f}"
+        f" executed, {simulated:.1f} simulated",
         f"steps: {len(steps.measured_s)}, MAPE {steps.mape:.1%}, bias {steps.bias:+.1%}, total"
         f" time {steps.total_error:+.1%}; host time {comparison.host_error:+.1%}",
         f"steps scatter by {steps.scatter}: so do those of {NUM_SIMULATED} simulations",

@@ -38,8 +38,8 @@ def comparison_lines(comparison: VllmComparison, repeats: int) -> list[str]:
     return [
         "",
         f"{load.name}: {len(load.trace)} requests, prompts of {_mean(load.trace.num_prompt_tokens)}"
-        f" and outputs of {_mean(outputs)} tokens in the mean, {number_of(repeats, 'run')}; preemptions"
-        f" {executed:.1f} executed, {predicted:.1f} simulated; steps scatter by"
+        f" and outputs of {_mean(outputs)} tokens in the mean, {number_of(repeats, 'run')};"
+        f" preemptions {executed:.1f} executed, {predicted:.1f} simulated; steps scatter by"
         f" {comparison.steps.scatter}: so do those of {NUM_SIMULATED} simulations",
         f"{'':12}{'vLLM':>12}{'simulated':>12}{'error':>9}{'run to run':>12}{'simulated':>12}"
         f"{'in engine':>12}",
