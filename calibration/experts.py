@@ -7,6 +7,7 @@ from calibration.errors import CalibrationError
 from calibration.quantization import MXFP4_BYTES_PER_WEIGHT
 
 EXPERT_MODEL_TYPES = ("gpt_oss", "qwen3_moe")
+_MXFP4_ROW = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,18 @@ class Experts:
     def linear_parameters(self, hidden_size: int) -> int:
         """Weights of all experts of a layer: gate and up, down."""
         return 3 * self.num_experts * hidden_size * self.intermediate_size
+
+    def loaded_bytes(self, hidden_size: int) -> float:
+        """Bytes that the weights of all experts of a layer take on GPUs.
+
+        Kernels of mxfp4 want rows padded: vLLM gives every matrix 3072 in place of gpt-oss's 2880.
+        Its log has "Model loading took 64.38 GiB" for gpt-oss-120b on an H100 with Triton's kernel
+        (vLLM 0.14.1, vllm issue 33155) and 65.97 GiB with Marlin's (0.10.1, issue 23278), where the
+        checkpoint has 60.8 GiB; so it is 64.57 GiB.
+        """
+        padded = -(-hidden_size // _MXFP4_ROW) * _MXFP4_ROW
+        rows = padded if self.weight_dtype == "mxfp4" else hidden_size
+        return self.linear_parameters(rows) * self.bytes_per_weight
 
     def other_parameters(self, hidden_size: int) -> int:
         """The router of a layer, and biases."""

@@ -126,8 +126,7 @@ class ModelSpec:
         if self.experts is None:
             mlp_bytes = 3 * self.hidden_size * self.intermediate_size * self.bytes_per_weight
         else:
-            weights = self.experts.linear_parameters(self.hidden_size)
-            mlp_bytes = weights * self.experts.bytes_per_weight
+            mlp_bytes = self.experts.loaded_bytes(self.hidden_size)
         layer_bytes = attention * self.bytes_per_weight + mlp_bytes / tp
         linear = self.num_hidden_layers * layer_bytes
         num_embeddings = 1 if self.tie_word_embeddings else 2
