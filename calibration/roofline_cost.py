@@ -90,7 +90,10 @@ class RooflineCost:
             "overhead_s": self.overhead_s,
         }
         return CostProvenance(
-            "roofline", "roofline: an upper bound, not calibrated", False, details
+            "roofline",
+            "roofline: data-sheet peaks, real steps take longer; not calibrated",
+            False,
+            details,
         )
 
     def step_time_s(self, shape: StepShape) -> float:

@@ -121,7 +121,7 @@ class AutoCostSection(Section):
 
 
 class RooflineCostSection(Section):
-    """Computed from the data sheets of model and GPU: an upper bound of speed."""
+    """Computed from the data sheets of model and GPU: the least time that a step can take."""
 
     kind: Literal["roofline"] = "roofline"
     overhead_s: NotNegative = 0.0

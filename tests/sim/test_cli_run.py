@@ -69,7 +69,7 @@ def run_bytes(folder: Path) -> dict[str, bytes]:
 def test_a_run_prints_its_table_and_leaves_a_named_folder(tmp_path: Path, study: Path) -> None:
     done = headway(tmp_path, "run", str(study))
     assert done.returncode == 0, done.stderr
-    for word in ("TTFT", "TPOT", "ITL", "E2E", "Queue time", "upper bound, not calibrated"):
+    for word in ("TTFT", "TPOT", "ITL", "E2E", "Queue time", "data-sheet peaks"):
         assert word in done.stdout
     assert "run folder: runs/small" in done.stdout
     files = {path.name for path in (tmp_path / "runs" / "small").iterdir()}

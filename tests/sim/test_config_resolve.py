@@ -355,9 +355,9 @@ def test_cost_models_by_kind(section: dict[str, Any], kind: str) -> None:
     assert study.config["cost_model"]["kind"] == kind
 
 
-def test_a_roofline_says_that_it_is_an_upper_bound() -> None:
+def test_a_roofline_says_that_real_steps_take_longer() -> None:
     label = resolved(cost_model={"kind": "roofline"}).cost_model.provenance.label
-    assert label.startswith("roofline: an upper bound, not calibrated")
+    assert label.startswith("roofline: data-sheet peaks, real steps take longer")
 
 
 # The saved config: the same study again, or a sentence that says what has changed.
