@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-_LATENCIES = (
+LATENCIES = (
     ("ttft_s", "TTFT"),
     ("tpot_s", "TPOT, a request"),
     ("itl_s", "ITL, pooled"),
@@ -32,7 +32,7 @@ def render_summary(summary: Mapping[str, Any]) -> "Group":
     from rich.console import Group  # noqa: PLC0415 -- only the terminal needs rich
 
     parts = [_latency_table(summary), _facts_table(fact_rows(summary))]
-    return Group(*parts, *_notices(summary["run"]))
+    return Group(*parts, *_notices(summary["run"], summary["steady_window"]))
 
 
 def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
@@ -57,6 +57,17 @@ def fact_rows(summary: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
     return [(heading, rows) for heading, rows in sections if rows]
 
 
+def latency_labels(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The latencies' keys and names; with drafts a step gives several tokens at once, so that the
+    gaps of pooled ITL are those between steps.
+    """
+    has_drafts = not summary["run"].get("one_token_per_emission", True)
+    return [
+        (key, "ITL, of steps" if has_drafts and key == "itl_s" else label)
+        for key, label in LATENCIES
+    ]
+
+
 def _latency_table(summary: Mapping[str, Any]) -> "Table":
     from rich.table import Table  # noqa: PLC0415
 
@@ -64,7 +75,7 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
     table.add_column("")
     for name in ("unit", *_COLUMNS, "count"):
         table.add_column(name, justify="right")
-    for key, label in _LATENCIES:
+    for key, label in latency_labels(summary):
         table.add_row(label, *_latency_cells(summary["latency"][key]))
     return table
 
@@ -89,11 +100,13 @@ def _facts_table(sections: Iterable[tuple[str, list[Row]]]) -> "Table":
     return table
 
 
-def _notices(run: Mapping[str, Any]) -> list[Any]:
+def _notices(run: Mapping[str, Any], steady: Mapping[str, Any] | None) -> list[Any]:
     from rich.text import Text  # noqa: PLC0415
 
     notices = ["PARTIAL: the run was stopped before its end"] if run["partial"] else []
     notices += [f"warning: {warning}" for warning in run["warnings"]]
+    if steady is not None and steady.get("not_steady"):
+        notices.append(f"not steady: {steady['not_steady']}")
     return [Text(notice, style="yellow") for notice in notices]
 
 
@@ -136,6 +149,7 @@ def _throughput_rows(whole: Mapping[str, Any], steady: Mapping[str, Any] | None)
     rows += _rate_rows(whole, "")
     if steady is not None:
         window = f"{_three(steady['start_s'])} to {_three(steady['end_s'])} s"
+        window += ", not steady: see below" if steady.get("not_steady") else ""
         rows += [("steady window", window), *_rate_rows(steady, "  ")]
     return rows
 

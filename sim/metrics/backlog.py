@@ -16,12 +16,14 @@ from sim.run_result import Columns
 
 FloatArray = npt.NDArray[np.float64]
 
+FEWEST = 100
+"""Finished requests that are needed to judge a trend."""
+
 _SAMPLES = 240
 _LATER = 0.4  # the trend is taken after this share of the window
 _NOTABLE_SHARE = 0.02
 _CERTAIN = 2.5  # standard errors
 _INCREMENTS = 24
-_FEWEST = 100  # finished requests
 _AT_ONCE_S = 1e-6  # in less time arrivals are one burst, and have no trend
 
 
@@ -40,6 +42,13 @@ class Backlog:
     drift_share: float
     is_growing: bool
     mean_in_system: float
+
+    def sentence(self) -> str:
+        """The growth in words."""
+        return (
+            f"the backlog grows by {self.drift_per_s:.3g} requests a second, "
+            f"{100 * self.drift_share:.1f} % of the arrivals: load beyond capacity"
+        )
 
 
 def in_system(requests: Columns, times_s: FloatArray) -> FloatArray:
@@ -84,7 +93,7 @@ def backlog_warnings(requests: Columns) -> tuple[str, ...]:
 
     No figures in it: the points of a sweep that are so are to say one thing.
     """
-    if int(is_finished(requests).sum()) < _FEWEST:
+    if int(is_finished(requests).sum()) < FEWEST:
         return ()
     arrival_s = requests["arrival_s"]
     after_all = float(np.nextafter(arrival_s.max(), math.inf))

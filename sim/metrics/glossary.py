@@ -16,7 +16,8 @@ GLOSSARY: dict[str, str] = {
     ),
     "latency.itl_s": (
         "each gap between two tokens of a finished request, all pooled: a long request weighs "
-        f"more, a single stall shows in the tail; {_STATS}"
+        "more, a single stall shows in the tail; with drafts the tokens of one step come together, "
+        f"so it is the gap between two steps that gave a request tokens; {_STATS}"
     ),
     "latency.e2e_s": f"last token - arrival, of finished requests; {_STATS}",
     "latency.queue_time_s": f"first scheduled - arrival, of finished requests; {_STATS}",
@@ -28,6 +29,10 @@ GLOSSARY: dict[str, str] = {
     "throughput.output_tokens_per_s": "output tokens of finished requests / span",
     "steady_window.start_s": "first arrival + 1/4 of the time to the last arrival (or last step)",
     "steady_window.end_s": "first arrival + 3/4 of the time to the last arrival (or last step)",
+    "steady_window.not_steady": (
+        "why the window is no steady state, or none: arrivals of an open load last less than four "
+        "mean E2Es, or the number of requests in the system grows as long as they arrive"
+    ),
     "steady_window.requests_per_s": "completions in the window / its length",
     "steady_window.input_tokens_per_s": (
         "prompt tokens of requests whose first token came in the window / its length"

@@ -22,6 +22,7 @@ from sim.metrics.latency import (
 )
 from sim.metrics.replicas import activity_span, kv_usage, replica_stats, step_stats
 from sim.metrics.stats import Stats, stats_of
+from sim.metrics.steadiness import not_steady
 from sim.metrics.step_totals import step_totals
 from sim.metrics.throughput import goodput, steady_throughput, throughput
 from sim.metrics.waits import time_split
@@ -45,7 +46,7 @@ def summarise(run: RunResult) -> dict[str, Any]:
         "latency": latency_stats(requests, gap_pool(requests, steps, run.gaps)),
         "lengths": length_stats(requests),
         "throughput": throughput(requests),
-        "steady_window": steady_throughput(requests, steps, totals.last_end_s),
+        "steady_window": _steady_window(requests, steps, totals.last_end_s, info.load),
         "goodput": goodput(requests, info.slo),
         "preemption": preemption_counts(requests),
         "speculative": speculative_counts(requests),
@@ -55,6 +56,13 @@ def summarise(run: RunResult) -> dict[str, Any]:
         "steps": step_stats(totals),
         "replicas": replica_stats(requests, span, totals),
     }
+
+
+def _steady_window(
+    requests: Columns, steps: Columns, last_end_s: float | None, load: str
+) -> dict[str, Any] | None:
+    rates = steady_throughput(requests, steps, last_end_s)
+    return None if rates is None else {**rates, "not_steady": not_steady(requests, load)}
 
 
 def info_section(info: RunInfo) -> dict[str, Any]:

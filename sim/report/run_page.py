@@ -14,16 +14,9 @@ from sim.run_result import RunResult
 from sim.study.intervals import batch_means
 from sim.study.limits import limit_shares
 from sim.study.steady import kept_window, mser, steadiness
-from sim.summary_table import fact_rows
+from sim.summary_table import LATENCIES, fact_rows, latency_labels
 from sim.wording import number_of
 
-_LATENCIES = (
-    ("ttft_s", "TTFT"),
-    ("tpot_s", "TPOT, a request"),
-    ("itl_s", "ITL, pooled"),
-    ("e2e_s", "E2E"),
-    ("queue_time_s", "Queue time"),
-)
 _STATS = ("count", "mean", "p50", "p90", "p95", "p99", "max")
 _SLOWEST = 25
 _FEWEST_FOR_INTERVALS = 100
@@ -69,7 +62,8 @@ def run_warnings(run: RunResult, summary: Mapping[str, Any]) -> list[str]:
 
 def _latency_rows(summary: Mapping[str, Any]) -> list[list[Any]]:
     return [
-        [label, *(summary["latency"][key][stat] for stat in _STATS)] for key, label in _LATENCIES
+        [label, *(summary["latency"][key][stat] for stat in _STATS)]
+        for key, label in latency_labels(summary)
     ]
 
 
@@ -81,7 +75,7 @@ def _intervals(run: RunResult) -> list[str]:
     order = np.lexsort((run.requests["request_id"], run.requests["arrival_s"]))
     latency = latency_columns(run.requests)
     rows = []
-    for key, label in _LATENCIES:
+    for key, label in LATENCIES:
         if key in latency:
             values = latency[key][order][finished[order]]
             values = values[~np.isnan(values)]

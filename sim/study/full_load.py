@@ -13,13 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sim.metrics import e2e_s, finished_values, is_finished
+from sim.metrics import is_finished
+from sim.metrics.steadiness import too_short
 from sim.metrics.throughput import Window
 from sim.run_result import Columns, ReplicaInfo, RunResult
-
-_LIVES_TO_WARM_UP = 4
-"""A run's steady window begins after a quarter of its arrivals: after one life, if there are four.
-"""
 
 _NOTABLE_EXCESS = 1.02
 """Arrivals over what full replicas serve from which a run is overloaded, as for a backlog."""
@@ -94,23 +91,12 @@ def lasting_rates(run: RunResult, is_growing: bool, steady: Mapping[str, Any]) -
         reason = f"overloaded, but never full for long enough; about {needed:,} requests are needed"
         return LastingRates(None, None, "", reason, True)
     rates = (steady.get("requests_per_s"), steady.get("output_tokens_per_s"))
-    reason = _too_short(requests, span_s) if is_open else ""
+    reason = too_short(requests) if is_open else ""
     return LastingRates(*rates, "steady window", reason, False)
 
 
 def _exceeds(num_arrivals: int, span_s: float, full: FullLoad) -> bool:
     return num_arrivals > _NOTABLE_EXCESS * full.requests_per_s * span_s
-
-
-def _too_short(requests: Columns, span_s: float) -> str:
-    whole_s = finished_values(requests, e2e_s(requests))
-    mean_s = float(whole_s.mean()) if len(whole_s) else 0.0
-    if span_s >= _LIVES_TO_WARM_UP * mean_s:
-        return ""
-    return (
-        f"arrivals last {span_s:.3g} s, less than {_LIVES_TO_WARM_UP} times the mean E2E of "
-        f"{mean_s:.3g} s"
-    )
 
 
 def _full_replica(steps: Columns, replica: int, service_s: float) -> tuple[Window, float] | None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sim.errors import StudyError
 from sim.metrics import is_finished, ttft_s
-from sim.metrics.backlog import Backlog, backlog
+from sim.metrics.backlog import FEWEST, Backlog, backlog
 from sim.metrics.throughput import Window
 from sim.run_result import Columns
 from sim.study.intervals import batch_means
@@ -20,7 +20,6 @@ from sim.study.sweep_section import TrimSection
 from sim.wording import number_of
 
 FloatArray = npt.NDArray[np.float64]
-_FEWEST = 100
 _NOTABLE_TRANSIENT = 0.5
 
 
@@ -109,17 +108,12 @@ def steadiness(requests: Columns, window: Window) -> Steadiness:
     kept = trimmed(requests, window)
     finished = is_finished(kept)
     count = int(finished.sum())
-    if count < _FEWEST:
+    if count < FEWEST:
         there = number_of(count, "finished request")
-        reason = f"{there} in the window; {_FEWEST} are needed to judge it"
+        reason = f"{there} in the window; {FEWEST} are needed to judge it"
         return Steadiness(False, (reason,), None)
     queue = backlog(requests, window)
-    reasons = []
-    if queue.is_growing:
-        reasons.append(
-            f"the backlog grows by {queue.drift_per_s:.3g} requests a second, "
-            f"{100 * queue.drift_share:.1f} % of the arrivals: load beyond capacity"
-        )
+    reasons = [queue.sentence()] if queue.is_growing else []
     order = np.lexsort((kept["request_id"], kept["arrival_s"]))
     reason = _halves_differ(ttft_s(kept)[order][finished[order]])
     reasons += [reason] if reason else []

@@ -17,6 +17,7 @@ from sim.run_result import RunResult
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.drafting import drafting_options
 from sim.simulation import simulate
+from sim.summary_table import latency_labels
 from tests.sim.small_study import make_study
 from traces import RequestSpec
 
@@ -52,6 +53,18 @@ def test_steps_by_hand(rate: float, steps: int) -> None:
     result = run([RequestSpec(0, 0.0, 20, 41)], drafting)
     assert decode_steps(result) == steps
     assert result.requests["num_output_tokens"].tolist() == [41]
+
+
+def test_itl_is_of_steps_and_tpot_of_tokens() -> None:
+    """Ten steps of 10 ms after the first, four tokens each: a gap a step, a quarter a token."""
+    result = run([RequestSpec(0, 0.0, 20, 41)], Drafting(3, acceptance_rates=(1.0,) * 3))
+    summary = summarise(result)
+    itl, tpot = summary["latency"]["itl_s"], summary["latency"]["tpot_s"]
+    assert (itl["count"], itl["mean"]) == (10, pytest.approx(0.01))
+    assert tpot["mean"] == pytest.approx(0.0025)
+    assert dict(latency_labels(summary))["itl_s"] == "ITL, of steps"
+    plain = summarise(run([RequestSpec(0, 0.0, 20, 41)], None))
+    assert dict(latency_labels(plain))["itl_s"] == "ITL, pooled"
 
 
 def test_recorded_lengths_are_taken_in_turn() -> None:
