@@ -66,8 +66,10 @@ def advise(
     """Settings that no other one beats in both cost and latency, by rising cost; no near ties.
 
     Cost is dollars (with prices of the GPUs; else GPU hours) for a million output tokens. Settings
-    whose backlog grows, that are not run to the end, that refuse requests or in which fewer than
-    `GOOD_SHARE` of the requests meet the study's slo, where it has one, are not advised.
+    whose backlog grows, whose run is too short to tell their throughput, that are not run to the
+    end, that refuse requests or in which fewer than `GOOD_SHARE` of the requests meet the study's
+    slo, where it has one, are not advised. `prices`, if there are any, must be of every GPU of the
+    plan (`check_prices`).
     """
     groups = _by_setting(plan, rows)
     priced = [_cost(plan, group, prices or {}) for group in groups.values()]
@@ -129,6 +131,8 @@ def _why_not(group: Sequence[Row]) -> str:
         "requests are unfinished": [row["requests.unfinished_requests"] for row in group],
     }
     flaws = [reason for reason, values in reasons.items() if any(values)]
+    too_short = next((str(text) for row in group if (text := row.get("per_gpu.too_short"))), "")
+    flaws += [f"the run is too short: {too_short}"] if too_short else []
     return "; ".join([*flaws, *_missed_slo(group)])
 
 
@@ -149,12 +153,12 @@ def _cost(plan: Plan, group: Sequence[Row], prices: Mapping[str, float]) -> floa
     rate = _mean(group, "per_gpu.output_tokens_per_s")
     if not rate > 0:
         return float("nan")
-    hardware = str(group[0].get("hardware", plan.base.get("hardware", "")))
-    return 1e6 / rate / 3600 * _price_of(hardware, prices)
+    hours = 1e6 / rate / 3600
+    return hours * prices[load_gpu(_hardware(plan, group[0])).name] if prices else hours
 
 
-def _price_of(hardware: str, prices: Mapping[str, float]) -> float:
-    return prices.get(load_gpu(hardware).name, 1.0) if prices else 1.0
+def _hardware(plan: Plan, row: Row) -> str:
+    return str(row.get("hardware", plan.base.get("hardware", "")))
 
 
 def _mean(group: Sequence[Row], path: str) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from calibration import load_gpu
 from sim.errors import StudyError
+from sim.study.plan import Plan
 
 
 def watts(hardware: str, gpus: int) -> int | None:
@@ -33,6 +34,22 @@ def parse_prices(texts: Sequence[str]) -> dict[str, float]:
             raise StudyError(f"--price {text!r}: it must be GPU=dollars an hour, as in h100=2.5")
         prices[load_gpu(name).name] = price
     return prices
+
+
+def check_prices(prices: Mapping[str, float], plan: Plan) -> None:
+    """Raise StudyError unless prices, where there are any, are of every GPU of a plan.
+
+    A GPU without a price would be compared as if it cost something else.
+    """
+    if not prices:
+        return
+    used = {load_gpu(point.file.hardware).name for point in plan.points()}
+    missing = sorted(used - set(prices))
+    if missing:
+        raise StudyError(
+            f"--price: {' and '.join(missing)} has none; give one of every GPU that is compared, "
+            f"as in --price {missing[0]}=2.5"
+        )
 
 
 def dollars_an_hour(hardware: str, gpus: int, prices: Mapping[str, float]) -> float | None:

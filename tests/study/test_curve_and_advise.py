@@ -7,8 +7,9 @@ import pytest
 
 from sim.cli.app import run_app
 from sim.config import load_study
-from sim.study.advise import notable
+from sim.study.advise import advise, notable
 from sim.study.curve import load_grid
+from sim.study.plan import load_plan
 from tests.study.studies import chat_study, queue_study, write_study
 
 GRID = ("--grid", "engine.max_num_seqs=2,64")
@@ -117,3 +118,41 @@ def test_settings_that_miss_the_slo_are_left_out(tmp_path, capsys, slo):
     assert (found is not None) == bool(slo)
     if found is not None:
         assert float(found[1]) == pytest.approx(64, abs=10) and found[2] == "E2E <= 1.5 s"
+
+
+def test_the_cost_of_a_million_tokens_is_that_of_the_gpus_and_the_load(tmp_path, capsys):
+    """One token every two seconds, evenly: 1e6 tokens take 2e6 seconds, which are 555.6 hours of
+    one GPU at 2 dollars, and as many of each of two.
+    """
+    study = queue_study(200, 0.5)
+    study["trace"]["generator"] |= {"rate_per_s": 0.5, "cv": 0.001}
+    del study["trace"]["poisson_rate_per_s"]
+    path = write_study(tmp_path, study)
+    arguments = ("--grid", "replicas=1,2", "--latency", "ttft_mean_s", "--jobs", "1")
+    out = tmp_path / "out"
+    assert run_app(["advise", str(path), *arguments, "--price", "h100=2", "--out", str(out)]) == 0
+    assert "1.11e+03 dollars a million output tokens" in capsys.readouterr().out
+    plan, rows = load_plan(path, {"replicas": [2]}), pd.read_parquet(out / "table.parquet")
+    two = rows[rows["replicas"] == 2].to_dict("records")
+    _, front = advise(plan, two, "latency.ttft_s.mean", {"h100-sxm-80gb": 2.0})
+    assert front.cost[0] == pytest.approx(2 * 2 * 2e6 / 3600, rel=0.01)
+
+
+def test_a_gpu_without_a_price_is_not_compared_as_if_it_had_one(tmp_path, capsys):
+    study = write_study(tmp_path, chat_study(120))
+    arguments = ("--grid", "hardware=h100,l40s", "--price", "h100=3", "--out", str(tmp_path / "o"))
+    assert run_app(["advise", str(study), *arguments]) == 2
+    assert "--price: l40s has none" in capsys.readouterr().err
+    arguments = ("--find", "replicas", "--slo", "ttft_mean_s=1", *arguments)
+    assert run_app(["capacity", str(study), *arguments]) == 2
+    assert "--price: l40s has none" in capsys.readouterr().err
+
+
+def test_a_run_too_short_for_its_throughput_is_not_advised(tmp_path, capsys):
+    """All requests arrive within a fraction of the time that one of them takes."""
+    values = chat_study(120)
+    values["trace"]["generator"] |= {"rate_per_s": 5000.0, "output_tokens": {"median": 100.0}}
+    study = write_study(tmp_path, values)
+    arguments = ("--grid", "engine.max_num_seqs=200", "--jobs", "1", "--out", str(tmp_path / "out"))
+    assert run_app(["advise", str(study), *arguments]) == 1
+    assert "the run is too short: arrivals last" in capsys.readouterr().out
