@@ -110,7 +110,12 @@ class _Run:
         if num_unfinished and not self._is_over:
             raise SimulationError(_stuck_message(self._cluster.replicas))
         requests, steps, gaps = self._sink.tables()
-        info = _run_info(self._study, self._cluster, requests, steps, partial=self._stopped)
+        stopped = _stop_warnings(
+            self._study, self._cluster.num_done, num_unfinished, self._num_total
+        )
+        info = _run_info(
+            self._study, self._cluster, requests, steps, stopped, partial=self._stopped
+        )
         return RunResult(self._study.config, requests, steps, gaps, info)
 
     def _progress(self) -> bool:
@@ -135,7 +140,13 @@ def _num_requests(study: ResolvedStudy) -> int:
 
 
 def _run_info(
-    study: ResolvedStudy, cluster: Cluster, requests: Columns, steps: Columns, *, partial: bool
+    study: ResolvedStudy,
+    cluster: Cluster,
+    requests: Columns,
+    steps: Columns,
+    stopped: Sequence[str],
+    *,
+    partial: bool,
 ) -> RunInfo:
     engine = study.engine
     replica = ReplicaInfo(
@@ -159,6 +170,7 @@ def _run_info(
             *study.warnings,
             *_load_warnings(study.load, requests),
             *_refusal_warnings(study, cluster, num_rows(requests)),
+            *stopped,
             *coverage_warnings(cluster.cost, steps),
         ),
     )
@@ -198,6 +210,19 @@ def _way_out(study: ResolvedStudy, reason: str) -> str:
     if reason != TOO_LONG or study.engine.scheduler.max_model_len >= most:
         return ""
     return f"; {study.model.name} takes engine.max_model_len up to {most}"
+
+
+def _stop_warnings(
+    study: ResolvedStudy, num_done: int, num_unfinished: int, num_total: int
+) -> list[str]:
+    """Say what the end of a run at `until_s` cuts off: the long requests are missing first."""
+    num_unsent = num_total - num_done - num_unfinished
+    if study.until_s is None or not (num_unfinished or num_unsent):
+        return []
+    return [
+        f"stopped at until_s {study.until_s:g} s: {num_unfinished:,} requests are unfinished, so "
+        f"latencies lack the longest ones, and {num_unsent:,} were never sent"
+    ]
 
 
 def _stuck_message(replicas: Sequence[Replica | CompiledReplica]) -> str:

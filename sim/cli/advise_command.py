@@ -7,14 +7,21 @@ import numpy as np
 import typer
 
 from sim.cli.app import EXIT_FAILED, EXIT_INTERRUPTED
-from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge, run_plan
+from sim.cli.sweep_command import (
+    SWEEPS,
+    SweepOptions,
+    plan_of,
+    print_run_warnings,
+    refuse_if_huge,
+    run_plan,
+)
 from sim.config.messages import nearest
 from sim.errors import StudyError
 from sim.metrics import PERCENTILES
 from sim.metrics.units import axis_unit, metric_words, time_unit
 from sim.study.advice_folder import FIGURE, STUDIES, write_advice
 from sim.study.advise import Advice, Front, advise
-from sim.study.gpu_costs import parse_prices
+from sim.study.gpu_costs import check_prices, parse_prices
 from sim.study.plan import require_grid
 from sim.study.sweep_folder import write_table
 
@@ -35,6 +42,7 @@ def advise_on(
     plan = plan_of(file, options)
     require_grid(plan)
     refuse_if_huge(plan, options.yes)
+    check_prices(price_of, plan)
     folder = options.out or SWEEPS / f"{plan.base.get('name', 'study')}-advice"
     result = run_plan(plan, folder)
     if result is None:
@@ -44,6 +52,7 @@ def advise_on(
     advices, front = advise(plan, result.rows, f"latency.{name}_s.{stat}", price_of)
     unit = "dollars" if price_of else "GPU hours"
     write_advice(folder, plan, advices, front, latency=latency, cost_unit=unit)
+    print_run_warnings(result.rows)
     for label, why in front.left_out:
         typer.echo(f"left out: {label}: {why}")
     if not advices:

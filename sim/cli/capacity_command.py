@@ -7,12 +7,13 @@ import typer
 
 from sim.cli.app import EXIT_FAILED
 from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge
+from sim.errors import StudyError
 from sim.run_result import Slo
 from sim.study.capacity import Found, Search, too_short
 from sim.study.capacity_answer import Answer, answer_of
 from sim.study.capacity_folder import probe_rows, refuse_other_things, write_capacity
 from sim.study.capacity_run import Group, Question, run_searches
-from sim.study.gpu_costs import parse_prices
+from sim.study.gpu_costs import check_prices, parse_prices
 from sim.study.plan import Plan
 from sim.study.probe import SCALE, Probe, rate_key
 from sim.study.slo import parse_limits
@@ -27,6 +28,9 @@ def find_capacity(
     refuse_if_huge(plan, options.yes)
     price_of = parse_prices(prices)
     question.check()
+    if price_of and question.find == "rate":
+        raise StudyError("--price: only --find replicas has costs; a rate is of the GPUs as given")
+    check_prices(price_of, plan)
     what = "capacity" if question.find == "rate" else question.find
     folder = options.out or SWEEPS / f"{plan.base.get('name', 'study')}-{what}"
     refuse_other_things(folder)
@@ -102,6 +106,8 @@ def _print_answer(answer: Answer) -> None:
     typer.echo(answer.sentence())
     if answer.spread is not None:
         typer.echo(f"  {answer.spread.sentence()}")
+    for warning in answer.warnings:
+        typer.echo(f"  warning: {warning}")
 
 
 def _print_cheapest(answers: Sequence[Answer]) -> None:

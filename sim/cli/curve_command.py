@@ -8,7 +8,14 @@ from typing import Any
 import typer
 
 from sim.cli.app import EXIT_INTERRUPTED
-from sim.cli.sweep_command import SWEEPS, SweepOptions, plan_of, refuse_if_huge, run_plan
+from sim.cli.sweep_command import (
+    SWEEPS,
+    SweepOptions,
+    plan_of,
+    print_run_warnings,
+    refuse_if_huge,
+    run_plan,
+)
 from sim.config import parse_override
 from sim.config.load import read_study
 from sim.config.overrides import apply_overrides
@@ -62,6 +69,7 @@ def draw_curve(file: Path, options: SweepOptions, curve: CurveOptions) -> int:
         )
     save_curve(figure, folder)
     _print_lines(lines, is_closed)
+    print_run_warnings(result.rows)
     typer.echo(f"figure: {folder / 'curve.png'} and .pdf; data: curve.csv and .parquet")
     return 0
 

@@ -12,6 +12,7 @@ from sim.config import ResolvedStudy
 from sim.errors import ResultError
 from sim.intervals import COVERAGE, NUM_MEMBERS, Interval, run_intervals
 from sim.result import read_summary
+from sim.study.profile_members import lacks_host_time
 
 INTERVALS = "intervals.json"
 
@@ -46,11 +47,13 @@ def _echo_count(number: int) -> None:
     typer.echo(f"\rintervals: run {number} of {NUM_MEMBERS}", err=True, nl=is_last)
 
 
-def print_intervals(intervals: Sequence[Interval]) -> None:
-    """Print one line a metric."""
+def print_intervals(intervals: Sequence[Interval], study: ResolvedStudy) -> None:
+    """Print one line a metric, and what the intervals do not cover."""
     typer.echo(
         f"Intervals: {COVERAGE:.0%} of {NUM_MEMBERS} runs with the profile's own uncertainty"
     )
+    if lacks_host_time(study):
+        typer.echo("  not covered: the host's time, which is 0 here (engine.host_overhead_s)")
     for interval in intervals:
         typer.echo(
             f"  {interval.metric:24}{interval.value:>12.4g}"

@@ -63,7 +63,7 @@ def run_study(
     elapsed_s = time.perf_counter() - started_s
     _print_results(folder, options)
     if intervals and not options.as_json:
-        print_intervals(intervals)
+        print_intervals(intervals, study)
     if not result.info.partial:
         typer.echo(f"done in {elapsed_s:.1f} s", err=True)
     return _end(result, folder)

@@ -17,11 +17,13 @@ from sim.config.paths import anchored
 from sim.config.yaml_source import parse_yaml
 from sim.errors import StudyError
 from sim.study.plan import ASK_ABOVE, Plan, make_plan, require_grid
+from sim.study.row import Row
 from sim.study.sweep import SweepResult, run_sweep
 from sim.study.sweep_folder import TABLE_CSV, TABLE_PARQUET, open_folder, write_table
 from sim.wording import number_of
 
 SWEEPS = Path("sweeps")
+_WARNINGS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ def sweep_study(file: Path, options: SweepOptions) -> int:
     if result is None:
         return EXIT_INTERRUPTED
     write_table(folder, result.rows)
+    print_run_warnings(result.rows)
     _print_outcome(result, folder)
     return EXIT_FAILED if result.num_failed == len(result.rows) else 0
 
@@ -109,6 +112,16 @@ def run_plan(plan: Plan, folder: Path) -> SweepResult | None:
             err=True,
         )
         return None
+
+
+def print_run_warnings(rows: Sequence[Row]) -> None:
+    """What runs warn of, such as steps beyond the calibrated range: the first few, and how many."""
+    warned = [row for row in rows if row.get("run.warnings")]
+    texts = list(dict.fromkeys(str(row["run.warnings"]) for row in warned))
+    for text in texts[:_WARNINGS_SHOWN]:
+        typer.echo(f"warning: {text}")
+    if warned:
+        typer.echo(f"{len(warned):,} of {len(rows):,} runs warn; table.csv has it: run.warnings")
 
 
 def _print_outcome(result: SweepResult, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sim.config.resolved import EngineConfig
 from sim.config.schema import EngineSection, SpeculativeSection
 from sim.drafts import Drafting
 from sim.errors import StudyError
@@ -59,6 +60,16 @@ def resolve_drafting(section: SpeculativeSection | None) -> Drafting | None:
         accepted_lengths=tuple(section.accepted_lengths or ()),
         proposal_rate=section.proposal_rate,
         draft_step_s=section.draft_step_s,
+    )
+
+
+def drafting_warnings(engine: EngineConfig) -> tuple[str, ...]:
+    """Say that drafts cost nothing where no time is given for them."""
+    if engine.drafting is None or engine.drafting.draft_step_s > 0:
+        return ()
+    return (
+        f"{_WHERE}.draft_step_s is 0: the time to make drafts is not counted, nor what a draft "
+        "model takes of the memory",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import policies
 from calibration import CalibrationError, ModelSpec, load_gpu, load_model
 from sim.config.cost_options import cost_model_warnings, resolve_cost_model, skew_warnings
+from sim.config.drafting_options import drafting_warnings
 from sim.config.engine_options import resolve_engine
 from sim.config.load import parse_study, read_study
 from sim.config.overrides import Override
@@ -93,6 +94,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *trace.source.warnings,
             *_pool_warnings(engine),
             *_window_warnings(model, engine),
+            *drafting_warnings(engine),
             *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
             *skew_warnings(cost_model, trace, engine.scheduler.max_model_len),

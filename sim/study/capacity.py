@@ -13,9 +13,10 @@ from sim.config import ResolvedStudy
 from sim.errors import StudyError
 from sim.study.bracket import Bracket, largest_rate, smallest_count, smallest_count_near
 from sim.study.probe import POISSON, Probe, at_value, judge, rate_key
-from sim.study.profile_members import Member, member_cost
+from sim.study.profile_members import Member, lacks_host_time, member_cost
 from sim.study.scaled_cost import ScaledCost
 from sim.study.slo import Limit, requests_needed
+from sim.study.sweep_section import TrimSection
 from sim.wording import number_of
 
 Kind = Literal["rate", "replicas"]
@@ -28,7 +29,8 @@ class Search:
     """One search, as it travels to a worker; `label` says which configuration and seed.
 
     `near` is a value close to the answer (in the unit of `Probe.value`), to begin at and go on
-    from in small steps. `member` is a profile of an ensemble to take for the study's own.
+    from in small steps. `member` is a profile of an ensemble to take for the study's own. `trim`
+    leaves out the ends of each run.
     """
 
     kind: Kind
@@ -42,6 +44,7 @@ class Search:
     start: float | None = None
     near: float | None = None
     member: Member | None = None
+    trim: TrimSection | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -67,6 +70,7 @@ class Found:
     trace_sha256: str
     cost_label: str
     is_calibrated: bool
+    lacks_host_time: bool = False
 
 
 def run_search(search: Search, on_probe: Callable[[Probe], object] | None = None) -> Found:
@@ -83,7 +87,7 @@ def run_search(search: Search, on_probe: Callable[[Probe], object] | None = None
     def probe(value: float) -> Probe:
         whole = value if search.kind == "rate" else int(value)
         here = at_value(search.values, key, whole, search.seed)
-        result = judge(value, replace(here, cost_model=cost), search.limits)
+        result = judge(value, replace(here, cost_model=cost), search.limits, search.trim)
         if on_probe is not None:
             on_probe(result)
         return result
@@ -128,6 +132,7 @@ def _found(search: Search, bracket: Bracket[Probe], study: ResolvedStudy) -> Fou
         trace_sha256=study.trace.content_sha256,
         cost_label=study.cost_model.provenance.label,
         is_calibrated=study.cost_model.provenance.calibrated,
+        lacks_host_time=lacks_host_time(study),
     )
 
 
@@ -153,7 +158,7 @@ def too_short(found: Found) -> str | None:
     probe = found.at
     if probe is None or found.search.kind != "rate":
         return None
-    needed = round(_LIVES * probe.num_in_system)
+    needed = max(round(_LIVES * probe.num_in_system), requests_needed(found.search.limits))
     if probe.num_requests >= needed and found.next_bad is not None:
         return None
     if found.next_bad is None:

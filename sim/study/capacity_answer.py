@@ -54,6 +54,8 @@ class Answer:
 
     `failed` says why there is no value; `steps_slower` and `steps_faster` are the answers with
     step times that are off by a given share, None where none was given or nothing was found.
+    `warnings` are those of the runs at the answer: what lies beyond the calibrated range, and the
+    like.
     """
 
     configuration: str
@@ -71,12 +73,14 @@ class Answer:
     dollars_an_hour: float | None
     failed: str | None
     scaled: Mapping[str, float | None]
+    warnings: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """The answer as a flat row."""
         values = asdict(self)
         spread, scaled = values.pop("spread") or {}, values.pop("scaled")
         ends = {name: spread.get(name) for name in ("low", "high")}
+        values["warnings"] = "; ".join(self.warnings)
         words = {name: "; ".join(spread.get(name, ())) for name in ("covers", "not_covered")}
         return {**values, **ends, **words, **scaled}
 
@@ -148,7 +152,14 @@ def answer_of(
         failed=failed,
         scaled={f"steps_{'faster' if f.search.step_time_factor < 1 else 'slower'}": f.value
                 for f in scaled},
+        warnings=_warnings(plain),
     )  # fmt: skip
+
+
+def _warnings(plain: Sequence[Found]) -> tuple[str, ...]:
+    """What the runs at the answer warn of, of the first seed; else of the last probe made."""
+    first = plain[0]
+    return (first.probes[-1] if first.at is None else first.at).warnings
 
 
 def _value_and_spread(
@@ -181,6 +192,8 @@ def _sources(
         covers.append(f"the profile's errors ({len(members)} variants of it)")
     else:
         not_covered.append(f"the error of step times: {unknown}")
+    if plain[0].lacks_host_time:
+        not_covered.append("the host's time, which is 0 here (engine.host_overhead_s)")
     return tuple(covers), tuple(not_covered)
 
 

@@ -44,7 +44,10 @@ def write_capacity(
             {**asdict(answer), "sentence": answer.sentence(), "spread_sentence": _words(answer)}
             for answer in answers
         ],
-        "warnings": [text for found in founds if (text := _warning(found)) is not None],
+        "warnings": [
+            *(text for found in founds if (text := _warning(found)) is not None),
+            *dict.fromkeys(text for answer in answers for text in answer.warnings),
+        ],
         "searches": [_search(found) for found in founds],
         "study": {**plan.base, "sweep": plan.sweep.model_dump(exclude_none=True)},
     }

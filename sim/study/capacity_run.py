@@ -12,6 +12,7 @@ from sim.study.plan import Plan, Point
 from sim.study.probe import Probe
 from sim.study.profile_members import NUM_MEMBERS, Member, unknown_error
 from sim.study.slo import parse_limits
+from sim.study.sweep_section import TrimSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def run_searches(
         StudyError: the study or the question is wrong, or a trace is too short for an answer.
     """
     question.check()
-    searches = [_search(point, question) for point in plan.points()]
+    searches = [_search(point, question, plan.sweep.trim) for point in plan.points()]
     groups: dict[str, list[Found]] = {search.label: [] for search in searches}
     for found in _run(searches, plan, on_probe):
         on_found(found)
@@ -101,7 +102,7 @@ def _order(found: Found) -> tuple[bool, int, float, int]:
     return not search.is_plain, member, search.step_time_factor, search.seed
 
 
-def _search(point: Point, question: Question) -> Search:
+def _search(point: Point, question: Question, trim: TrimSection | None) -> Search:
     values = point.file.model_dump(exclude_none=True, exclude={"provenance"})
     slo = Slo(**point.file.slo.model_dump())
     kind: Kind = "rate" if question.find == "rate" else "replicas"
@@ -115,6 +116,7 @@ def _search(point: Point, question: Question) -> Search:
         tolerance=question.tolerance,
         most_replicas=question.most_replicas,
         start=question.start,
+        trim=trim,
     )
 
 

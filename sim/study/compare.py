@@ -148,6 +148,7 @@ def notes_of(pairs: Sequence[Pair], effects: Sequence[Effect], confidence: float
             notes.append(f"{name.upper()}: {number_of(left, *words)}")
         if not arms[0].is_calibrated:
             notes.append(f"{name.upper()}: step times are not calibrated ({arms[0].cost_label})")
+        notes += [f"{name.upper()}, seed {pairs[0].seed}: {text}" for text in arms[0].warnings]
     return notes
 
 

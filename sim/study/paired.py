@@ -37,6 +37,7 @@ class Arm:
     cost_label: str
     is_calibrated: bool
     num_not_finished: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def arm_of(study: ResolvedStudy, result: RunResult, trim: TrimSection | None = N
         cost_label=str(result.info.cost.get("label", "")),
         is_calibrated=bool(result.info.cost.get("calibrated")),
         num_not_finished=int((~finished).sum()),
+        warnings=result.info.warnings,
     )
 
 

@@ -14,7 +14,8 @@ from sim.run_result import RunResult
 from sim.simulation import simulate
 from sim.study.limits import MAIN_LIMIT_WORDS, limit_shares, main_limit
 from sim.study.slo import Limit
-from sim.study.steady import kept_window, steadiness
+from sim.study.steady import kept_window, steadiness, trimmed
+from sim.study.sweep_section import TrimSection
 
 _ALONE = 0.05  # requests in the system, on average
 POISSON = "trace.poisson_rate_per_s"
@@ -25,9 +26,10 @@ SCALE = "trace.rate_scale"
 class Probe:
     """What one run said.
 
-    `value` is the rate (or count) probed; `measured` the metric of each limit, in their order;
-    `is_saturated`: the backlog grows without end. `num_in_system` is the arrival rate times the
-    mean E2E (Little). `main_limit`: what requests waited for.
+    `value` is the rate (or count) probed; `num_requests` those judged; `measured` the metric of
+    each limit, in their order; `is_saturated`: the backlog grows without end. `num_in_system` is
+    the arrival rate times the mean E2E (Little). `main_limit`: what requests waited for.
+    `warnings`: those of the run.
     """
 
     value: float
@@ -40,7 +42,7 @@ class Probe:
     is_at_once: bool
     main_limit: str
     num_unfinished: int
-    num_rejected: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_ok(self) -> bool:
@@ -69,28 +71,43 @@ class Probe:
         return f"misses {' and '.join(missed)}" if missed else "leaves requests unfinished"
 
 
-def judge(value: float, study: ResolvedStudy, limits: tuple[Limit, ...]) -> Probe:
-    """Run a study and judge it."""
-    return judged(value, study, simulate(study), limits)
+def judge(
+    value: float,
+    study: ResolvedStudy,
+    limits: tuple[Limit, ...],
+    trim: TrimSection | None = None,
+) -> Probe:
+    """Run a study and judge it by the requests that `trim` keeps.
+
+    Raises:
+        StudyError: it keeps none.
+    """
+    return judged(value, study, simulate(study), limits, trim)
 
 
 def judged(
-    value: float, study: ResolvedStudy, result: RunResult, limits: tuple[Limit, ...]
+    value: float,
+    study: ResolvedStudy,
+    result: RunResult,
+    limits: tuple[Limit, ...],
+    trim: TrimSection | None = None,
 ) -> Probe:
     """Judge a run that is there."""
     requests = result.requests
-    measured = tuple(limit.measure(requests, study.slo) for limit in limits)
+    window = kept_window(requests, trim)
+    kept = requests if trim is None else trimmed(requests, window)
+    measured = tuple(limit.measure(kept, study.slo) for limit in limits)
     met = tuple(limit.is_met(m) for limit, m in zip(limits, measured, strict=True))
     span_s = float(requests["arrival_s"].max() - requests["arrival_s"].min())
     rate = (len(requests["state"]) - 1) / span_s if span_s > 0 else float("inf")
-    whole_s = finished_values(requests, e2e_s(requests))
+    whole_s = finished_values(kept, e2e_s(kept))
     mean_s = float(whole_s.mean()) if len(whole_s) else 0.0
-    queue = steadiness(requests, kept_window(requests, None)).backlog
+    queue = steadiness(requests, window).backlog
     shares = limit_shares(result.steps, result.info.replicas)
     return Probe(
         value=value,
         arrival_rate_per_s=rate,
-        num_requests=len(requests["state"]),
+        num_requests=len(kept["state"]),
         measured=measured,
         is_met=met,
         is_saturated=bool(queue and queue.is_growing),
@@ -98,7 +115,7 @@ def judged(
         is_at_once=not len(whole_s) or span_s < float(np.min(whole_s)),
         main_limit=main_limit(shares, _busy_share(result)),
         num_unfinished=int((requests["state"] == "unfinished").sum()),
-        num_rejected=int((requests["state"] == "rejected").sum()),
+        warnings=result.info.warnings,
     )
 
 

@@ -39,6 +39,14 @@ def member_cost(study: ResolvedStudy, member: Member) -> CostModel:
     return profile_ensemble(profile, member.count, rng)[member.number]
 
 
+def lacks_host_time(study: ResolvedStudy) -> bool:
+    """Whether steps are sums of kernels: neither study nor profile has any time of the host."""
+    cost, engine = study.cost_model, study.engine
+    if not isinstance(cost, ProfileCost) or cost.profile.step_overhead_us:
+        return False
+    return not (engine.host_overhead_s or engine.host_overhead_per_request_s)
+
+
 def unknown_error(study: ResolvedStudy) -> str | None:
     """Why nothing is known of the error of a study's step times; None if something is."""
     cost = study.cost_model

@@ -7,10 +7,12 @@ from sim.config import ResolvedStudy
 from sim.metrics import (
     LATENCY_COLUMNS,
     finished_values,
+    goodput,
     latency_columns,
     stats_of,
     summarise,
 )
+from sim.metrics.summary import length_stats
 from sim.run_result import Columns, RunResult
 from sim.study.full_load import lasting_rates
 from sim.study.limits import limit_shares, main_limit
@@ -26,13 +28,16 @@ def result_row(study: ResolvedStudy, result: RunResult, trim: TrimSection | None
     Keys are the summary's paths (`latency.ttft_s.p99`), then `gpus`, `per_gpu.*`, `load.*`,
     `limits.*`, `steady.*` and `run.*`. `per_gpu.*` are rates that would last: of the steady window,
     or of an overloaded run's time at full load; `per_gpu.too_short` says why there are none. With
-    `trim`, latencies are those of the requests that it keeps; pooled ITL has no such form and is
-    left out.
+    `trim`, latencies, lengths and shares of good requests are those of the requests that it keeps;
+    pooled ITL and goodput a second have no such form and are left out.
     """
     summary = summarise(result)
     window = kept_window(result.requests, trim)
     if trim is not None:
-        summary["latency"] = {**_latencies(trimmed(result.requests, window)), "itl_s": {}}
+        kept = trimmed(result.requests, window)
+        summary["latency"] = {**_latencies(kept), "itl_s": {}}
+        summary["lengths"] = length_stats(kept)
+        summary["goodput"] = _shares(goodput(kept, study.slo))
     row = dict(_leaves({k: v for k, v in summary.items() if k not in ("run", "replicas")}))
     row |= _load(study, result.requests)
     judged = steadiness(result.requests, window)
@@ -51,6 +56,11 @@ def error_row(error: Exception) -> Row:
 def _latencies(requests: Columns) -> dict[str, Any]:
     columns = latency_columns(requests)
     return {name: stats_of(finished_values(requests, columns[name])) for name in LATENCY_COLUMNS}
+
+
+def _shares(good: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Goodput without its rate, whose span the trimmed requests share with others."""
+    return good and {key: value for key, value in good.items() if not key.endswith("_per_s")}
 
 
 def _rates(

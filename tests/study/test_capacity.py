@@ -9,14 +9,18 @@ import pytest
 
 from calibration import CalibrationError
 from sim.cli.app import run_app
+from sim.config import resolve_study
 from sim.errors import StudyError
 from sim.run_result import Slo
 from sim.study.bracket import largest_rate, smallest_count
 from sim.study.capacity import Search, run_search
+from sim.study.capacity_folder import read_capacity
 from sim.study.capacity_interval import rate_interval
 from sim.study.gpu_costs import parse_prices, watts
 from sim.study.pareto import pareto_front
+from sim.study.probe import judge
 from sim.study.slo import Limit, parse_limit, parse_limits, requests_needed
+from sim.study.sweep_section import TrimSection
 from tests.study.studies import chat_study, queue_study, write_study
 
 MEAN_3 = (Limit("ttft_mean_s", 3.0),)
@@ -147,6 +151,7 @@ WRONG = {
     "find": (["--slo", "ttft_mean_s=1", "--find", "gpus"], "rate or replicas"),
     "price": (["--slo", "ttft_mean_s=1", "--price", "h100=cheap"], "dollars an hour"),
     "gpu": (["--slo", "ttft_mean_s=1", "--price", "h1000=2"], "h1000"),
+    "price of a rate": (["--slo", "ttft_mean_s=1", "--price", "h100=2"], "only --find replicas"),
     "closed": (["--slo", "ttft_mean_s=1", "--set", CLOSED], "closed load"),
 }
 
@@ -185,3 +190,37 @@ def test_the_front_has_no_point_that_another_beats():
     for row in range(300):
         beaten = ((x <= x[row]) & (y <= y[row]) & ((x < x[row]) | (y < y[row]))).any()
         assert (row in front) == (not beaten)
+
+
+def test_what_the_runs_warn_of_stands_beside_the_answer(tmp_path, capsys):
+    """A quarter of the prompts are longer than max_model_len: the rate counts them, so it is
+    said. The same goes for the commands that compare runs.
+    """
+    values = chat_study(120, engine={"max_model_len": 300})
+    short = ("--slo", "ttft_mean_s=0.5", "--accept-short", "--jobs", "1")
+    assert capacity(tmp_path, values, *short, "--out", str(tmp_path / "c")) == 0
+    assert "requests were rejected at arrival, being longer than max_model_len" in capsys.readouterr().out
+    (answer,) = read_capacity(tmp_path / "c")["answers"]
+    assert "requests were rejected at arrival" in answer["warnings"][0]
+    study = str(write_study(tmp_path, values))
+    grid, out = ("--grid", "engine.max_num_seqs=2,64", "--jobs", "1"), str(tmp_path / "s")
+    assert run_app(["sweep", study, *grid, "--out", out]) == 0
+    said = capsys.readouterr().out
+    assert "requests were rejected at arrival" in said and "2 of 2 runs warn" in said
+    pair = ("--key", "engine.max_num_seqs=2,64", "--seeds", "1", "--jobs", "1")
+    assert run_app(["compare", study, *pair, "--out", str(tmp_path / "p")]) == 0
+    said = capsys.readouterr().out
+    assert "note: A, seed 0: " in said and "requests were rejected at arrival" in said
+
+
+def test_a_probe_is_judged_by_the_requests_that_trimming_keeps():
+    """One request a second, two arrive: request i has a TTFT of 1 + i / 2 s, so that the mean of
+    the requests 10 to 29 is 10.75 s.
+    """
+    values = queue_study(40, 1.0)
+    del values["trace"]["poisson_rate_per_s"]
+    values["trace"]["generator"] |= {"rate_per_s": 2.0, "cv": 0.0001}
+    trim = TrimSection(by="count", start=10.0, end=10.0)
+    probe = judge(1.0, resolve_study(values, "s"), MEAN_3, trim)
+    assert probe.num_requests == 20
+    assert probe.measured[0] == pytest.approx(1 + 19.5 / 2, abs=0.01)

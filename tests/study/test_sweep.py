@@ -22,7 +22,14 @@ from sim.study.fingerprint import fingerprint
 from sim.study.plan import make_plan
 from sim.study.point_store import PointStore
 from sim.study.sweep import SweepProgress, run_sweep
-from tests.study.studies import HEADWAY, chat_study, environment, headway, write_study
+from tests.study.studies import (
+    HEADWAY,
+    chat_study,
+    environment,
+    headway,
+    queue_study,
+    write_study,
+)
 
 GRID = {"engine.max_num_seqs": [4, 8], "trace.rate_scale": [1.0, 4.0]}
 
@@ -243,3 +250,23 @@ def test_trimming_leaves_the_ends_out_of_latencies(tmp_path):
     assert mean_ttft()[0] == 60
     assert mean_ttft(by="count", start=10.0, end=5.0)[0] == 45
     assert mean_ttft(by="time", start=1.0)[0] < 60
+
+
+def test_trimming_leaves_the_ends_out_of_goodput_too():
+    """A server of one request a second, two arrive: request i waits i/2 seconds, so 11 of 40 meet
+    a limit of 6.4 seconds, and of the 20 in the middle one.
+    """
+    values = queue_study(40, 1.0, slo={"ttft_s": 6.4})
+    del values["trace"]["poisson_rate_per_s"]
+    values["trace"]["generator"] |= {"rate_per_s": 2.0, "cv": 0.0001}
+    trim = {"by": "count", "start": 10.0, "end": 10.0}
+    (whole,) = run_sweep(make_plan({**values, "sweep": serial()}, "x")).rows
+    (middle,) = run_sweep(make_plan({**values, "sweep": serial(trim=trim)}, "x")).rows
+    assert whole["goodput.good_share_of_arrived"] == pytest.approx(11 / 40)
+    assert middle["goodput.good_share_of_arrived"] == pytest.approx(1 / 20)
+    assert middle["lengths.prompt_tokens.count"] == 20
+    assert "goodput.good_requests_per_s" not in middle
+
+
+def serial(**section):
+    return {"grid": {}, "executor": "serial", **section}
