@@ -31,7 +31,8 @@ GLOSSARY: dict[str, str] = {
     "steady_window.end_s": "first arrival + 3/4 of the time to the last arrival (or last step)",
     "steady_window.not_steady": (
         "why the window is no steady state, or none: arrivals of an open load last less than four "
-        "mean E2Es, or the number of requests in the system grows as long as they arrive"
+        "mean E2Es, the number of requests in the system grows as long as they arrive, or it "
+        "changes within the window by more than 5 % of the arrivals there"
     ),
     "steady_window.requests_per_s": "completions in the window / its length",
     "steady_window.input_tokens_per_s": (

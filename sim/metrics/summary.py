@@ -24,7 +24,7 @@ from sim.metrics.replicas import activity_span, kv_usage, replica_stats, step_st
 from sim.metrics.stats import Stats, stats_of
 from sim.metrics.steadiness import not_steady
 from sim.metrics.step_totals import step_totals
-from sim.metrics.throughput import goodput, steady_throughput, throughput
+from sim.metrics.throughput import Window, goodput, steady_throughput, throughput
 from sim.metrics.waits import time_split
 from sim.run_result import Columns, RunInfo, RunResult
 
@@ -62,7 +62,10 @@ def _steady_window(
     requests: Columns, steps: Columns, last_end_s: float | None, load: str
 ) -> dict[str, Any] | None:
     rates = steady_throughput(requests, steps, last_end_s)
-    return None if rates is None else {**rates, "not_steady": not_steady(requests, load)}
+    if rates is None:
+        return None
+    window = Window(rates["start_s"], rates["end_s"])
+    return {**rates, "not_steady": not_steady(requests, load, window)}
 
 
 def info_section(info: RunInfo) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def compare_pairs(
         for metric in GROUP_METRICS
     ]
     found = tuple(effect for effect in effects if effect is not None)
+    of_groups = tuple(effect for effect in by_group if effect is not None)
     everyone = [np.ones(len(p.a.requests["priority"]), dtype=np.bool_) for p in pairs]
     wins = [wins_of(name, pairs, rows) for name, rows in {"all": everyone, **groups}.items()]
     return Comparison(
@@ -73,9 +74,9 @@ def compare_pairs(
         b,
         tuple(pair.seed for pair in pairs),
         found,
-        tuple(effect for effect in by_group if effect is not None),
+        of_groups,
         tuple(wins),
-        tuple(notes_of(pairs, found, confidence)),
+        tuple(notes_of(pairs, len(found), len(of_groups), confidence)),
     )
 
 
@@ -120,12 +121,16 @@ def _joined(pairs: Sequence[Pair], rows: Sequence[Mask], arm: str) -> npt.NDArra
     return np.concatenate(parts)
 
 
-def notes_of(pairs: Sequence[Pair], effects: Sequence[Effect], confidence: float) -> list[str]:
+def notes_of(
+    pairs: Sequence[Pair], num_effects: int, num_of_groups: int, confidence: float
+) -> list[str]:
     """What a reader must know before he believes the verdicts."""
-    expected = (1 - confidence) * len(effects)
+    chance = 1 - confidence
+    also = f", and {chance * num_of_groups:.1f} of {num_of_groups} by group," * bool(num_of_groups)
     notes = [
-        f"each interval is at {confidence:.0%}: were A and B alike, about {expected:.1f} of these "
-        f"{len(effects)} metrics would show a difference by chance"
+        f"each interval is at {confidence:.0%}: were A and B alike, about "
+        f"{chance * num_effects:.1f} of these {num_effects} metrics{also} would show a difference "
+        "by chance"
     ]
     if len(pairs) == 1:
         notes.append(

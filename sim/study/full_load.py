@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.metrics import is_finished
-from sim.metrics.steadiness import too_short
+from sim.metrics.steadiness import too_short, unsettled
 from sim.metrics.throughput import Window
 from sim.run_result import Columns, ReplicaInfo, RunResult
 
@@ -79,7 +79,8 @@ def lasting_rates(run: RunResult, is_growing: bool, steady: Mapping[str, Any]) -
 
     Saturated (the backlog is growing, or more arrives than full replicas serve): those at full
     load. Else those of the steady window, `steady`, unless the arrivals of an open load last less
-    than four mean E2Es, so that the window has part of the filling.
+    than four mean E2Es, so that the window has part of the filling, or the number in the system
+    changes within the window.
     """
     requests, is_open = run.requests, run.info.load == "open"
     span_s = float(requests["arrival_s"].max() - requests["arrival_s"].min())
@@ -92,6 +93,8 @@ def lasting_rates(run: RunResult, is_growing: bool, steady: Mapping[str, Any]) -
         return LastingRates(None, None, "", reason, True)
     rates = (steady.get("requests_per_s"), steady.get("output_tokens_per_s"))
     reason = too_short(requests) if is_open else ""
+    if not reason and "start_s" in steady:
+        reason = unsettled(requests, Window(steady["start_s"], steady["end_s"]))
     return LastingRates(*rates, "steady window", reason, False)
 
 

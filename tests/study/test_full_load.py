@@ -13,7 +13,7 @@ from sim.config import resolve_study
 from sim.simulation import simulate
 from sim.study.full_load import full_load, lasting_rates
 from sim.study.row import result_row
-from tests.study.studies import queue_study, write_study
+from tests.study.studies import chat_study, queue_study, write_study
 
 SEQS, OUTPUT, STEP_S = 8, 20, 0.05
 TOKENS_PER_S = SEQS / STEP_S
@@ -146,3 +146,23 @@ def test_the_curve_leaves_out_what_is_too_short_and_says_so(tmp_path, capsys):
     assert np.isfinite(data["output_tokens_per_s_per_gpu"][0])
     assert np.isnan(data["output_tokens_per_s_per_gpu"][1])
     assert "no throughput, the run is too short" in capsys.readouterr().out
+
+
+def test_a_batch_that_still_fills_has_no_lasting_throughput():
+    """Llama-3.1-8B on an H100 at 25, 30 and 40 requests a second, of which some 26 can be served:
+    at 30 nobody waits for long, the batch fills for most of the run, and the steady window gives
+    fewer tokens than at 25. Whatever throughput is shown may not fall as load rises.
+    """
+    values = chat_study(1500, cost_model={"kind": "auto"}, engine={"max_model_len": 10_000}, seed=5)
+    values["trace"]["generator"] |= {
+        "rate_per_s": 8.0,
+        "prompt_tokens": {"median": 900.0, "sigma": 0.8, "highest": 8000},
+        "output_tokens": {"median": 60.0, "sigma": 1.0, "highest": 800},
+    }
+    rows = []
+    for rate_per_s in (25.0, 30.0, 40.0):
+        values["trace"]["poisson_rate_per_s"] = rate_per_s
+        rows.append(row_of(values))
+    assert "a longer run is needed" in rows[1]["per_gpu.too_short"]
+    shown = [row["per_gpu.output_tokens_per_s"] for row in rows if not row["per_gpu.too_short"]]
+    assert len(shown) == 2 and shown == sorted(shown)

@@ -7,6 +7,7 @@ from calibration import ConstantCost
 from sim.config import ClosedLoad, OpenLoad
 from sim.errors import StudyError
 from sim.metrics.backlog import backlog, backlog_warnings, in_system
+from sim.metrics.steadiness import not_steady, unsettled
 from sim.metrics.throughput import Window
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.simulation import simulate
@@ -157,3 +158,47 @@ def test_a_run_that_begins_with_a_backlog_is_not_steady():
     judged = steadiness(rows, kept_window(rows, None))
     assert not judged.is_steady
     assert "a transient" in " ".join(judged.reasons)
+
+
+def lives(life_s: np.ndarray) -> dict[str, np.ndarray]:
+    """Ten requests a second, each in the system for its time."""
+    arrival_s = np.arange(len(life_s)) / 10
+    return {
+        "arrival_s": arrival_s,
+        "last_token_s": arrival_s + life_s,
+        "state": np.full(len(life_s), "finished"),
+    }
+
+
+def test_a_batch_that_fills_within_the_window_is_not_steady():
+    """Lives of 1 s, from half time on of 15 s: the number goes from 10 to 150, while 500 arrive,
+    so that the window's completions are 28 % fewer than its arrivals.
+    """
+    filling = lives(np.where(np.arange(1000) < 500, 1.0, 15.0))
+    said = unsettled(filling, Window(25.0, 75.0))
+    assert said.startswith("requests in the system go from 10 to 150 within the steady window, ")
+    assert "in which 500 arrive" in said
+    assert not_steady(filling, "open", Window(25.0, 75.0))
+    assert unsettled(lives(np.full(1000, 15.0)), Window(25.0, 75.0)) == ""
+
+
+def test_a_change_as_chance_makes_it_is_no_sign_of_a_filling_batch():
+    """From 100 to 115 while 200 arrive is 7 %, and one standard deviation: sqrt(2 * 115) = 15."""
+    changing = lives(np.where(np.arange(600) < 300, 10.0, 11.5))
+    assert unsettled(changing, Window(20.0, 40.0)) == ""
+
+
+def test_independent_requests_are_hardly_ever_called_unsettled():
+    """Poisson arrivals whose lives are independent: the number changes by chance alone."""
+
+    def run(seed):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        arrival_s = np.cumsum(rng.exponential(0.1, 1500))
+        life_s = rng.exponential(20.0, 1500)
+        state = np.full(1500, "finished")
+        return {"arrival_s": arrival_s, "last_token_s": arrival_s + life_s, "state": state}
+
+    runs = [run(seed) for seed in range(200)]
+    windows = [Window(0.5 * r["arrival_s"][-1], 0.9 * r["arrival_s"][-1]) for r in runs]
+    found = [bool(unsettled(r, w)) for r, w in zip(runs, windows, strict=True)]
+    assert np.mean(found) <= 0.1
