@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.metrics.units import slo_words, time_unit
+from sim.metrics.units import slo_words, three_digits, time_unit
 from sim.time_split import MEANINGS, Cause
 from sim.wording import number_of
 
@@ -82,7 +82,7 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
 
 def _latency_cells(stats: Mapping[str, Any]) -> list[str]:
     unit, scale = time_unit(stats["p50"])
-    values = [_ABSENT if stats[c] is None else _three(stats[c] * scale) for c in _COLUMNS]
+    values = [_ABSENT if stats[c] is None else three_digits(stats[c] * scale) for c in _COLUMNS]
     return [unit, *values, _whole(stats["count"])]
 
 
@@ -141,14 +141,16 @@ def _length_rows(lengths: Mapping[str, Any]) -> list[Row]:
 
 
 def _spread(stats: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_three(stats[name])}" for name in ("mean", "p50", "p99", "max"))
+    return ", ".join(
+        f"{name} {three_digits(stats[name])}" for name in ("mean", "p50", "p99", "max")
+    )
 
 
 def _throughput_rows(whole: Mapping[str, Any], steady: Mapping[str, Any] | None) -> list[Row]:
-    rows = [("first arrival to last completion", f"{_three(whole['span_s'])} s")]
+    rows = [("first arrival to last completion", f"{three_digits(whole['span_s'])} s")]
     rows += _rate_rows(whole, "")
     if steady is not None:
-        window = f"{_three(steady['start_s'])} to {_three(steady['end_s'])} s"
+        window = f"{three_digits(steady['start_s'])} to {three_digits(steady['end_s'])} s"
         window += ", not steady: see below" if steady.get("not_steady") else ""
         rows += [("steady window", window), *_rate_rows(steady, "  ")]
     return rows
@@ -160,7 +162,9 @@ def _rate_rows(rates: Mapping[str, Any], indent: str) -> list[Row]:
         ("input_tokens", "input tokens"),
         ("output_tokens", "output tokens"),
     )
-    return [(f"{indent}{label}", f"{_three(rates[f'{key}_per_s'])} /s") for key, label in kinds]
+    return [
+        (f"{indent}{label}", f"{three_digits(rates[f'{key}_per_s'])} /s") for key, label in kinds
+    ]
 
 
 def _goodput_rows(goodput: Mapping[str, Any] | None) -> list[Row]:
@@ -168,7 +172,7 @@ def _goodput_rows(goodput: Mapping[str, Any] | None) -> list[Row]:
         return []
     return [
         ("SLO", slo_words(goodput)),
-        ("requests that meet it", f"{_three(goodput['good_requests_per_s'])} /s"),
+        ("requests that meet it", f"{three_digits(goodput['good_requests_per_s'])} /s"),
         ("share of finished", _percent(goodput["good_share_of_finished"])),
         ("share of arrived", _percent(goodput["good_share_of_arrived"])),
     ]
@@ -179,8 +183,8 @@ def _step_rows(steps: Mapping[str, Any]) -> list[Row]:
         ("steps", _whole(steps["steps"])),
         (
             "mean batch",
-            f"{_three(steps['batch_mean_tokens'])} tokens, "
-            f"{_three(steps['batch_mean_requests'])} requests",
+            f"{three_digits(steps['batch_mean_tokens'])} tokens, "
+            f"{three_digits(steps['batch_mean_requests'])} requests",
         ),
         ("mean step", _duration(steps["step_mean_s"])),
     ]
@@ -201,7 +205,7 @@ def _speculative_rows(speculative: Mapping[str, Any] | None) -> list[Row]:
     drafts, share = speculative["draft_tokens"], _percent(speculative["accepted_share"])
     return [
         ("drafts accepted", f"{share} of {_whole(drafts)}"),
-        ("tokens a verification", _three(speculative["mean_accepted_length"])),
+        ("tokens a verification", three_digits(speculative["mean_accepted_length"])),
     ]
 
 
@@ -277,7 +281,7 @@ def _cost_rows(cost: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -
 
 def _duration(seconds: float | None) -> str:
     unit, scale = time_unit(seconds)
-    return _ABSENT if seconds is None else f"{_three(seconds * scale)} {unit}"
+    return _ABSENT if seconds is None else f"{three_digits(seconds * scale)} {unit}"
 
 
 def _percent(share: float | None) -> str:
@@ -286,12 +290,3 @@ def _percent(share: float | None) -> str:
 
 def _whole(number: int | None) -> str:
     return _ABSENT if number is None else f"{number:,}"
-
-
-def _three(value: float | None) -> str:
-    """Three significant digits, but never a whole number cut short: 0.0123, 1.23, 12.3, 12,345."""
-    if value is None:
-        return _ABSENT
-    if abs(value) >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:#.3g}"

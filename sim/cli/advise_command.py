@@ -18,7 +18,7 @@ from sim.cli.sweep_command import (
 from sim.config.messages import nearest
 from sim.errors import StudyError
 from sim.metrics import PERCENTILES
-from sim.metrics.units import axis_unit, metric_words, time_unit
+from sim.metrics.units import axis_unit, metric_words, three_digits, time_unit
 from sim.study.advice_folder import FIGURE, STUDIES, write_advice
 from sim.study.advise import Advice, Front, advise
 from sim.study.gpu_costs import check_prices, parse_prices
@@ -72,9 +72,10 @@ def _print(advices: Sequence[Advice], latency: str, unit: str) -> None:
     for number, advice in enumerate(advices, start=1):
         typer.echo(f"{number}. {advice.label}")
         time = time_unit(advice.latency_s)
+        value = three_digits(advice.latency_s * time.scale)
         typer.echo(
-            f"   {metric_words(latency)} {advice.latency_s * time.scale:.3g} {time.name}, "
-            f"{advice.cost:.3g} {unit} a million output tokens"
+            f"   {metric_words(latency)} {value} {time.name}, "
+            f"{three_digits(advice.cost)} {unit} a million output tokens"
         )
         typer.echo(f"   why: {advice.why}")
         typer.echo(f"   limited by {advice.limit}")

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 _LONG_S = 10.0
+_NO_DECIMALS = 99.95  # from here on three digits have none
 
 _NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue_time": "Queue time"}
 
@@ -30,6 +31,17 @@ def axis_unit(values_s: npt.NDArray[np.float64]) -> TimeUnit:
     if not len(known) or known.max() >= _LONG_S:
         return TimeUnit("s", 1.0)
     return time_unit(float(np.median(known)))
+
+
+def three_digits(value: float | None) -> str:
+    """Three significant digits, but never a whole number cut short: 0.0123, 1.23, 12.3, 12,345; a
+    dash for none.
+    """
+    if value is None:
+        return "-"
+    if abs(value) >= _NO_DECIMALS or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:#.3g}"
 
 
 def metric_words(metric: str) -> str:

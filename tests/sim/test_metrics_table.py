@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from sim.metrics import summarise
+from sim.metrics.units import three_digits
 from sim.summary_table import fact_rows, render_summary
 from tests.sim.hand_run import hand_run
 from tests.sim.toy_run import toy_run
@@ -36,6 +37,21 @@ def test_the_hand_made_run_in_words():
     assert got["KV cache"]["usage"] == "mean 25.0 % (46.9 % while busy), peak 100.0 %"
     assert got["Cost model"]["model"] == "constant"
     assert got["Cost model"]["host time"] == "none: engine.host_overhead_s is 0"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (0.01234, "0.0123"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (1116.7, "1,117"),
+        (7, "7"),
+    ],
+)
+def test_three_digits_are_shown_but_no_whole_number_is_cut(value, shown):
+    assert three_digits(value) == shown
 
 
 def test_replicas_with_other_pools_are_told_apart():
