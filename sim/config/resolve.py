@@ -95,6 +95,7 @@ def _resolved(file: StudyFile) -> ResolvedStudy:
             *_pool_warnings(engine),
             *_window_warnings(model, engine),
             *drafting_warnings(engine),
+            *_adapter_warnings(trace),
             *stepping_warnings(engine),
             *cost_model_warnings(file.cost_model, cost_model, model, gpu),
             *skew_warnings(cost_model, trace, engine.scheduler.max_model_len),
@@ -118,6 +119,13 @@ def _check_adapters(trace: Trace, engine: EngineConfig) -> None:
             f"engine.max_loras: the trace has requests for {len(set(trace.lora_id.tolist()) - {0})}"
             " LoRA adapters; say how many may run in one step (vLLM's --max-loras)"
         )
+
+
+def _adapter_warnings(trace: Trace) -> tuple[str, ...]:
+    """Adapters are capped as in vLLM, but their products and their weights are nowhere counted."""
+    if trace.lora_id is None or not trace.lora_id.any():
+        return ()
+    return ("LoRA adapters take no time and no memory here; only max_loras is modelled",)
 
 
 def _resolve_load(

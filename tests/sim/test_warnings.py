@@ -71,6 +71,17 @@ def resolved(model: str, **engine: object) -> ResolvedStudy:
     return resolve_study({**values, "engine": {"max_model_len": 4096, **engine}}, "s")
 
 
+def test_adapters_are_said_to_take_nothing() -> None:
+    """They cap what runs together; their products and weights are not in any figure."""
+    one = {"median": 10.0}
+    generator = {"num_requests": 9, "rate_per_s": 1.0, "prompt_tokens": one, "output_tokens": one}
+    for weights, number in (({0: 1.0}, 0), ({1: 1.0}, 1)):
+        trace = {"generator": {**generator, "lora_weights": weights}}
+        values = {"trace": trace, "model": "llama-3.1-8b", "hardware": "h200"}
+        study = resolve_study({**values, "engine": {"max_loras": 1}}, "s")
+        assert sum("LoRA adapters take no time" in text for text in study.warnings) == number
+
+
 @pytest.mark.parametrize(("step_s", "is_warned"), [(0.0, True), (0.001, False)])
 def test_drafts_that_take_no_time_are_said_to(step_s: float, is_warned: bool) -> None:
     drafts = {"method": "eagle", "num_speculative_tokens": 3, "acceptance_rate": 0.5}
