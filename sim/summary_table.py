@@ -151,7 +151,7 @@ def _throughput_rows(whole: Mapping[str, Any], steady: Mapping[str, Any] | None)
     rows += _rate_rows(whole, "")
     if steady is not None:
         window = f"{three_digits(steady['start_s'])} to {three_digits(steady['end_s'])} s"
-        window += ", not steady: see below" if steady.get("not_steady") else ""
+        window += ", not steady" if steady.get("not_steady") else ""
         rows += [("steady window", window), *_rate_rows(steady, "  ")]
     return rows
 

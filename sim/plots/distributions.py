@@ -5,6 +5,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from sim.metrics.units import three_digits
 from sim.plots.sampling import evenly
 from sim.plots.style import BLUE, needs_log, plain_numbers, say_empty
 
@@ -52,9 +53,10 @@ def _scale(ax: Axes, ordered: FloatArray) -> None:
 def _mark_percentiles(ax: Axes, ordered: FloatArray, unit: str, colour: str) -> None:
     at = np.percentile(ordered, _MARKED)
     ax.plot(at, np.array(_MARKED) / 100, "o", color=colour, markersize=4.5)
-    lines = [f"p{p}  {x:.3g} {unit}" for p, x in zip(_MARKED, at, strict=True)]
+    lines = [f"p{p}  {three_digits(x)} {unit}" for p, x in zip(_MARKED, at, strict=True)]
     left, right = ax.get_xlim()
     if ordered[0] < left:
-        lines.insert(0, f"min  {ordered[0]:.3g} {unit}{_OFF}")
-    lines.append(f"max  {ordered[-1]:.3g} {unit}{_OFF * bool(ordered[-1] > right)}")
+        lines.insert(0, f"min  {three_digits(ordered[0])} {unit}{_OFF}")
+    is_off = bool(ordered[-1] > right)
+    lines.append(f"max  {three_digits(ordered[-1])} {unit}{_OFF * is_off}")
     ax.set_title("\n".join(lines), fontsize=9.5)

@@ -56,7 +56,9 @@ def run_warnings(run: RunResult, summary: Mapping[str, Any]) -> list[str]:
             sentences.append(f"{number_of(count, *words)} in no latency")
     if len(run.requests["state"]):
         judged = steadiness(run.requests, kept_window(run.requests, None))
-        sentences += [f"Not steady: {reason}" for reason in judged.reasons]
+        doubt = (summary["steady_window"] or {}).get("not_steady")
+        reasons = dict.fromkeys([*judged.reasons, *([doubt] if doubt else [])])
+        sentences += [f"Not steady: {reason}" for reason in reasons]
     return sentences
 
 
