@@ -81,6 +81,8 @@ def run_search(search: Search, on_probe: Callable[[Probe], object] | None = None
     """
     key = rate_key(search.values) if search.kind == "rate" else "replicas"
     study = at_value(search.values, "seed", search.seed)
+    if study.until_s is not None:
+        raise StudyError("until_s: a search runs every request to its end; leave it out")
     _refuse_few_requests(len(study.trace), search.limits)
     cost = _cost_of(search, study)
 

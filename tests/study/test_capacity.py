@@ -152,6 +152,7 @@ WRONG = {
     "price": (["--slo", "ttft_mean_s=1", "--price", "h100=cheap"], "dollars an hour"),
     "gpu": (["--slo", "ttft_mean_s=1", "--price", "h1000=2"], "h1000"),
     "price of a rate": (["--slo", "ttft_mean_s=1", "--price", "h100=2"], "only --find replicas"),
+    "stopped": (["--slo", "ttft_mean_s=1", "--set", "until_s=3"], "until_s: a search runs every"),
     "closed": (["--slo", "ttft_mean_s=1", "--set", CLOSED], "closed load"),
 }
 
