@@ -10,6 +10,7 @@ from sim.study.capacity import Found, Kind, nothing_meets
 from sim.study.capacity_interval import count_range, range_chance, rate_interval
 from sim.study.gpu_costs import dollars_an_hour, watts
 from sim.study.limits import MAIN_LIMIT_WORDS
+from sim.study.probe import Probe
 from sim.wording import number_of
 
 _CONFIDENCE = 0.95
@@ -54,8 +55,8 @@ class Answer:
 
     `failed` says why there is no value; `steps_slower` and `steps_faster` are the answers with
     step times that are off by a given share, None where none was given or nothing was found.
-    `warnings` are those of the runs at the answer: what lies beyond the calibrated range, and the
-    like.
+    `refused_share` of the requests are rejected at the answer, and are in no latency. `warnings`
+    are those of the run there: what lies beyond the calibrated range, and the like.
     """
 
     configuration: str
@@ -74,6 +75,7 @@ class Answer:
     failed: str | None
     scaled: Mapping[str, float | None]
     warnings: tuple[str, ...] = ()
+    refused_share: float = 0.0
 
     def row(self) -> dict[str, Any]:
         """The answer as a flat row."""
@@ -89,6 +91,8 @@ class Answer:
         if self.value is None:
             return f"{self.configuration}: {self.failed}"
         parts = self._rate_parts() if self.kind == "rate" else self._count_parts()
+        if self.refused_share:
+            parts.append(f"{self.refused_share:.1%} of the requests are REFUSED, and count as sent")
         for side, value in self.scaled.items():
             shown = "none" if value is None else f"{value:.4g}"
             parts.append(f"with {side.removeprefix('steps_')} steps {shown}")
@@ -152,14 +156,15 @@ def answer_of(
         failed=failed,
         scaled={f"steps_{'faster' if f.search.step_time_factor < 1 else 'slower'}": f.value
                 for f in scaled},
-        warnings=_warnings(plain),
+        warnings=_shown_probe(plain).warnings,
+        refused_share=_shown_probe(plain).num_rejected / _shown_probe(plain).num_requests,
     )  # fmt: skip
 
 
-def _warnings(plain: Sequence[Found]) -> tuple[str, ...]:
-    """What the runs at the answer warn of, of the first seed; else of the last probe made."""
+def _shown_probe(plain: Sequence[Found]) -> Probe:
+    """The probe at the answer, of the first seed; without an answer the last one made."""
     first = plain[0]
-    return (first.probes[-1] if first.at is None else first.at).warnings
+    return first.probes[-1] if first.at is None else first.at
 
 
 def _value_and_spread(

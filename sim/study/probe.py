@@ -42,6 +42,7 @@ class Probe:
     is_at_once: bool
     main_limit: str
     num_unfinished: int
+    num_rejected: int = 0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -115,6 +116,7 @@ def judged(
         is_at_once=not len(whole_s) or span_s < float(np.min(whole_s)),
         main_limit=main_limit(shares, _busy_share(result)),
         num_unfinished=int((requests["state"] == "unfinished").sum()),
+        num_rejected=int((kept["state"] == "rejected").sum()),
         warnings=result.info.warnings,
     )
 

@@ -12,6 +12,7 @@ from sim.cli.app import run_app
 from sim.config import resolve_study
 from sim.errors import StudyError
 from sim.run_result import Slo
+from sim.simulation import simulate
 from sim.study.bracket import largest_rate, smallest_count
 from sim.study.capacity import Search, run_search
 from sim.study.capacity_folder import read_capacity
@@ -200,8 +201,11 @@ def test_what_the_runs_warn_of_stands_beside_the_answer(tmp_path, capsys):
     values = chat_study(120, engine={"max_model_len": 300})
     short = ("--slo", "ttft_mean_s=0.5", "--accept-short", "--jobs", "1")
     assert capacity(tmp_path, values, *short, "--out", str(tmp_path / "c")) == 0
-    assert "requests were rejected at arrival, being longer than max_model_len" in capsys.readouterr().out
+    assert "requests were rejected at arrival, being longer than" in capsys.readouterr().out
     (answer,) = read_capacity(tmp_path / "c")["answers"]
+    states = simulate(resolve_study(values, "s")).requests["state"]
+    share = f"{(states == 'rejected').mean():.1%} of the requests are REFUSED"
+    assert 0.1 < (states == "rejected").mean() < 0.4 and share in answer["sentence"]
     assert "requests were rejected at arrival" in answer["warnings"][0]
     study = str(write_study(tmp_path, values))
     grid, out = ("--grid", "engine.max_num_seqs=2,64", "--jobs", "1"), str(tmp_path / "s")
