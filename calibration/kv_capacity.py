@@ -7,6 +7,10 @@ a vLLM log should be preferred where there is one. How far off the estimate is:
   2538 blocks, the engine had 2588 (-1.9 %).
 - Llama-3.1-8B bf16 on H100 80 GB, utilisation 0.9, 8192 and 1024: 26,303 blocks; from the working
   memory measured there (4.76 + 0.14 GiB) follow 26,303, from a peer's constants 26,312.
+- gpt-oss-120b on H100 80 GB, vLLM 0.10.1, utilisation 0.9, 8192 and 1024: weights 64.57 GiB and
+  working memory 7.55; the engine had 65.97 and 7.44 (vllm issue 23278), and with 0.14.1 and another
+  kernel 64.38 of weights (33155). What is left for the cache is below 1 GiB, so it is not to be
+  trusted there.
 - Qwen3-32B bf16 on H100 80 GB, tensor parallel 2, vLLM 0.12, utilisation 0.9: 283 k tokens; about
   285 k fit the end-to-end times best (-0.6 %).
 
