@@ -277,7 +277,7 @@ def test_a_run_in_which_nothing_fits_is_refused_and_names_requests(
     done = headway(tmp_path, "run", str(study), "--no-plots", "--set", setting, "--out", "none")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    begins = "headway: none of the 40 requests can run: .*40 of 40 requests were rejected"
+    begins = "headway: none of 40 requests can run: .*40 of 40 requests were rejected"
     assert re.match(f"{begins}.* being {reason}", last), last
     assert re.search(r"request 0 .*; request 1 .*; request 2 ", last)
     assert not (tmp_path / "none").exists()

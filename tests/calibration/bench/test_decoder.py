@@ -315,7 +315,7 @@ def test_calibrate_on_the_command_line(
     arguments += " --trace two.csv --num-gpu-blocks 9 --repeats 1 --out plots"
     assert run_app([*arguments.split(), *limits.split()]) == 0
     out = capsys.readouterr().out
-    assert "2 requests, 9 KV blocks of 4, 1 runs" in out and out.count("MAPE") == 1
+    assert "2 requests, 9 KV blocks of 4, 1 run;" in out and out.count("MAPE") == 1
     assert len(list(Path("plots").glob("*.png"))) == 2
     assert run_app(["validate", "executor", "--profile", "profile.json"]) == 2
     assert "measured with model" in capsys.readouterr().err
