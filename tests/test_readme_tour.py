@@ -14,6 +14,7 @@ import pytest
 
 from sim.cli.app import run_app
 from sim.config import load_study
+from tests.validate.test_silicon import GOOD as MEASURED_ROW
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -28,21 +29,6 @@ BENCH = {  # what `vllm bench serve --save-result --save-detailed` writes
     "itls": [[0.02, 0.04], [0.01]],
     "start_times": [1000.0, 1000.5],
     "errors": ["", ""],
-}
-ROW = {
-    "id": "r1",
-    "backend": "vllm",
-    "backend_version": "0.12.0",
-    "model_path": "Qwen/Qwen3-32B",
-    "system": "h100_sxm",
-    "mode": "agg",
-    "gemm_quant_mode": "",
-    "isl": "1024",
-    "osl": "128",
-    "batch_size": "8",
-    "tp_size": "2",
-    "silicon_ttft_ms": "154.2",
-    "silicon_tpot_ms": "18.0",
 }
 
 
@@ -70,7 +56,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "study.yaml").write_text(example("name: budget-test"))
     (tmp_path / "result-of-vllm-bench.json").write_text(json.dumps(BENCH))
     (tmp_path / "measured").mkdir()
-    text = ",".join(ROW) + "\n" + ",".join(ROW.values()) + "\n"
+    text = ",".join(MEASURED_ROW) + "\n" + ",".join(MEASURED_ROW.values()) + "\n"
     (tmp_path / "measured" / "rows.csv").write_text(text)
     shutil.copy(CHECKOUT / "tests" / "parity" / "more.jsonl.gz", tmp_path / "cases.jsonl.gz")
     monkeypatch.chdir(tmp_path)

@@ -209,6 +209,7 @@ def vllm(
     out: Annotated[Path | None, typer.Option(help="Folder for profile and plots.")] = None,
 ) -> None:
     """Replay traces on a real vLLM engine here and in simulation, and print how far they differ."""
+    given = {**locals(), "traces": tuple(trace)}
     from sim.cli.vllm_command import VllmCommand, validate_vllm
     from sim.validate.vllm_server import EngineSettings
 
@@ -219,22 +220,7 @@ def vllm(
         block_size=block_size,
         num_gpu_blocks_override=num_gpu_blocks or max_num_seqs * max_model_len // block_size + 1,
     )
-    raise typer.Exit(
-        validate_vllm(
-            VllmCommand(
-                traces=tuple(trace),
-                python=python,
-                num_requests=num_requests,
-                shorten=shorten,
-                load=load,
-                repeats=repeats,
-                minutes=minutes,
-                settings=settings,
-                seed=seed,
-                out=out,
-            )
-        )
-    )
+    raise typer.Exit(validate_vllm(_taken(VllmCommand, {**given, "settings": settings})))
 
 
 @validate_app.command()
@@ -273,30 +259,10 @@ def executor(
     out: Annotated[Path | None, typer.Option(help="Folder for tables and plots.")] = None,
 ) -> None:
     """Replay a trace on a real model here and in simulation, and print how far they differ."""
+    given = {**locals(), "num_threads": threads}
     from sim.cli.bench_command import require_torch
 
     require_torch()  # the next import needs it
     from sim.cli.executor_command import ExecutorCommand, validate_executor
 
-    raise typer.Exit(
-        validate_executor(
-            ExecutorCommand(
-                profile=profile,
-                trace=trace,
-                num_requests=num_requests,
-                repeats=repeats,
-                clock=clock,
-                model=model,
-                device=device,
-                num_threads=threads,
-                minutes=minutes,
-                max_num_batched_tokens=max_num_batched_tokens,
-                max_num_seqs=max_num_seqs,
-                max_model_len=max_model_len,
-                block_size=block_size,
-                num_gpu_blocks=num_gpu_blocks,
-                seed=seed,
-                out=out,
-            )
-        )
-    )
+    raise typer.Exit(validate_executor(_taken(ExecutorCommand, given)))
