@@ -12,7 +12,7 @@ rows of whole runs. Here is what joins it to a simulation, in one of two ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,10 @@ from sim.endless import endless_preemption, max_preemptions_in_vain
 from sim.engine import Steps
 from sim.environment import ARRIVAL_RANK, Environment
 from sim.records import Records
+from sim.scheduler.config import CacheConfig
 from sim.scheduler.request import RequestStatus
 from sim.sim_request import SimRequest
+from sim.stuck import StuckReplica
 
 if TYPE_CHECKING:
     from sim._core._native import CoreReplica, Ending
@@ -91,9 +93,12 @@ def _form(model: CostModel) -> dict[str, Any] | None:
 class CompiledReplica:
     """One replica of a fleet: what `Replica` is to a cluster."""
 
-    def __init__(self, replica_id: int, core: CoreReplica, env: Environment) -> None:
+    def __init__(
+        self, replica_id: int, core: CoreReplica, env: Environment, cache: CacheConfig
+    ) -> None:
         self.replica_id = replica_id
         self.core = core
+        self._cache = cache
         self.before_look: Callable[[int], None] = lambda _: None
         self.requests: dict[int, SimRequest] = {}  # not ended; only where somebody waits for ends
         self._env = env
@@ -133,15 +138,17 @@ class CompiledReplica:
         request.first_scheduled_s, request.first_token_s, request.last_token_s = instants
         return request
 
-    def stuck(self) -> Iterable[str]:
-        """One sentence a request that has not ended, and why it can't go on."""
+    def stuck(self) -> list[str]:
+        """One phrase a request that has not ended, and why it can't go on."""
         core = self.core
-        for request_id, status, num_tokens in core.unfinished():
-            yield (
-                f"request {request_id} on replica {self.replica_id} is {status} with {num_tokens} "
-                f"tokens, {core.num_free_blocks} KV blocks are free "
-                f"({core.num_running} running, {core.num_waiting} waiting)"
-            )
+        here = StuckReplica(
+            self.replica_id,
+            self._cache,
+            core.num_free_blocks,
+            core.num_running,
+            core.num_waiting,
+        )
+        return [here.phrase(*request) for request in core.unfinished()]
 
     def write_rows(self, records: Records) -> None:
         """Hand over the rows since the last time."""
@@ -198,12 +205,12 @@ class CompiledFleet:
         on_end: OnEnd | None,
     ) -> None:
         self.env = env
-        self.replicas = tuple(
-            CompiledReplica(
-                i, make_core(engine, cost, stops_at_ends=on_end is not None, replica_id=i), env
-            )
-            for i in range(num_replicas)
-        )
+
+        def make_replica(index: int) -> CompiledReplica:
+            core = make_core(engine, cost, stops_at_ends=on_end is not None, replica_id=index)
+            return CompiledReplica(index, core, env, engine.cache)
+
+        self.replicas = tuple(map(make_replica, range(num_replicas)))
         self.cores = tuple(replica.core for replica in self.replicas)
         # What the model counts it counts in the order of time, also over several replicas.
         self.is_ordered = isinstance(cost, CoverageCount)

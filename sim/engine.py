@@ -18,6 +18,7 @@ from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import RequestId
 from sim.sim_request import SimRequest
+from sim.stuck import StuckReplica
 from sim.time_split import SplitClock
 
 Steps = Generator[Event, None, None]
@@ -136,6 +137,21 @@ class Replica:
             if self._splits is not None:
                 self._splits.ended(request, self.env.now)
         return unfinished
+
+    def stuck(self) -> list[str]:
+        """One phrase a request that has not ended, and why it can't go on."""
+        scheduler = self.scheduler
+        here = StuckReplica(
+            self.replica_id,
+            scheduler.cache_config,
+            scheduler.kv_cache_manager.num_free_blocks,
+            len(scheduler.running),
+            scheduler.num_waiting,
+        )
+        return [
+            here.phrase(request.row_id, request.status.value, request.num_tokens)
+            for request in self.requests.values()
+        ]
 
     # The cycle --------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from sim.rng import Streams
 from sim.rows import num_rows
 from sim.run_result import Columns, ReplicaInfo, RunInfo, RunResult
 from sim.scheduler.config import VLLM_VERSION
-from sim.sim_request import SimRequest
 from sim.vllm_adapter import installed_version
 
 _STUCK_NAMED = 5
@@ -226,24 +225,7 @@ def _stop_warnings(
 
 
 def _stuck_message(replicas: Sequence[Replica | CompiledReplica]) -> str:
-    stuck: list[str] = []
-    for replica in replicas:
-        if isinstance(replica, CompiledReplica):
-            stuck += replica.stuck()
-        else:
-            stuck += (_why_stuck(replica, request) for request in replica.requests.values())
+    stuck = [phrase for replica in replicas for phrase in replica.stuck()]
     named = "; ".join(stuck[:_STUCK_NAMED])
     more = f"; and {len(stuck) - _STUCK_NAMED} more" if len(stuck) > _STUCK_NAMED else ""
     return f"nothing can happen any more, yet {len(stuck)} requests are unfinished: {named}{more}"
-
-
-def _why_stuck(replica: Replica, request: SimRequest) -> str:
-    scheduler = replica.scheduler
-    manager = scheduler.kv_cache_manager
-    block_size = scheduler.cache_config.block_size
-    return (
-        f"request {request.row_id} on replica {replica.replica_id} is {request.status.value} and "
-        f"needs {-(-request.num_tokens // block_size)} KV blocks, {manager.num_free_blocks} of "
-        f"{scheduler.cache_config.num_usable_blocks} are free "
-        f"({len(scheduler.running)} running, {scheduler.num_waiting} waiting)"
-    )
