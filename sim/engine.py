@@ -13,10 +13,12 @@ from calibration import CostModel, StepShape
 from sim.drafts import DraftModel
 from sim.endless import endless_preemption, max_preemptions_in_vain
 from sim.environment import ARRIVAL_RANK, Environment
+from sim.errors import SimulationError
 from sim.records import Records
 from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import RequestId
+from sim.scheduler.scheduler import LoraCapError
 from sim.sim_request import SimRequest
 from sim.stuck import StuckReplica
 from sim.time_split import SplitClock
@@ -199,7 +201,7 @@ class Replica:
 
     def _schedule(self) -> Batch | None:
         """Decide a step and put it on the device; None if there is nothing to compute."""
-        output = self.scheduler.schedule()
+        output = self._decide()
         if self._splits is not None:
             self._splits.decided(self.env.now, output)
         self._count_preemptions(output)
@@ -207,6 +209,13 @@ class Replica:
             self._stall(output)
             return None
         return self._make_batch(output, self._shape(output), len(output.num_scheduled_tokens))
+
+    def _decide(self) -> SchedulerOutput:
+        try:
+            return self.scheduler.schedule()
+        except LoraCapError as error:
+            where = f"replica {self.replica_id} at {self.env.now:.6g} s"
+            raise SimulationError(f"{where}: {error}") from error
 
     def _count_preemptions(self, output: SchedulerOutput) -> None:
         self._num_preempted_in_vain += len(output.preempted_req_ids)

@@ -13,6 +13,7 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import Request
+from sim.scheduler.scheduler import LoraCapError
 from sim.vllm_adapter.tokens import STOP_TOKEN_SEGMENT
 
 SchedulerFactory = Callable[[SchedulerConfig, CacheConfig], SchedulerInterface]
@@ -71,7 +72,9 @@ class Replay:
         self.in_flight: deque[_Batch] = deque()
 
     def run(self) -> list[Row]:
-        """All iterations that did something. Raises `ConformanceError` if there is no end."""
+        """All iterations that did something. Raises `ConformanceError` if there is no end, or
+        where vLLM fails, too.
+        """
         rows: list[Row] = []
         step = 0
         idle = 0
@@ -125,7 +128,10 @@ class Replay:
 
     def _schedule(self, row: Row) -> _Batch:
         scheduler = self.scheduler
-        output = scheduler.schedule()
+        try:
+            output = scheduler.schedule()
+        except LoraCapError as error:
+            raise ConformanceError(f"case {self.name}: {error}") from error
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
         computed = {data.request_id: data.num_computed_tokens for data in new}
         progress = zip(cached.req_ids, cached.num_computed_tokens, strict=True)

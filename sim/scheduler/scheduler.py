@@ -25,6 +25,10 @@ class UnknownRequestError(KeyError):
     """A request id that the scheduler does not have, or has already."""
 
 
+class LoraCapError(RuntimeError):
+    """A step decodes more adapters than `max_loras`: vLLM's own assertion ends its engine there."""
+
+
 @dataclass(slots=True)
 class Step:
     """The decision of one step while it is being made."""
@@ -47,6 +51,10 @@ class Step:
         """Put a request into the step."""
         self.num_scheduled_tokens[request.request_id] = num_new_tokens
         self.new_blocks[request.request_id] = new_blocks
+
+    def running_adapters(self) -> set[int]:
+        """Return the LoRA adapters of running requests in the step."""
+        return {request.lora_id for request in self.running if request.lora_id}
 
     def refuse(self, request: Request, reason: AdmissionEnd) -> bool:
         """Note that a request can't be admitted, and why; returns False, to be handed on."""
@@ -130,9 +138,15 @@ class Scheduler:
     # its blocks and starts again from its cached prefix. A step that preempted admits nobody.
 
     def schedule(self) -> SchedulerOutput:
-        """Decide the next step and advance the progress of the requests in it."""
+        """Decide the next step and advance the progress of the requests in it.
+
+        Raises `LoraCapError` where vLLM fails: with drafts scheduled ahead, a running request whose
+        step in flight could be its last is passed over and does not count towards `max_loras`; if
+        its drafts are then rejected, it runs beside the adapter admitted in its place.
+        """
         step = Step(self.config.token_budget, self.config.max_num_batched_tokens)
         self._schedule_running(step)
+        self._check_adapters(step)
         if not step.preempted:
             self._schedule_waiting(step)
         output = self._make_output(step)
@@ -237,10 +251,20 @@ class Scheduler:
             step.drafts[request.request_id] = min(num_drafts, request.num_spec_tokens)
         request.num_spec_tokens = 0
 
+    def _check_adapters(self, step: Step) -> None:
+        max_loras = self.config.max_loras
+        if not max_loras or len(loras := step.running_adapters()) <= max_loras:
+            return
+        raise LoraCapError(
+            f"running requests of {len(loras)} LoRA adapters are decoded in one step, and"
+            f" max_loras is {max_loras}: an assertion ends vLLM's engine there; that happens with"
+            " async_scheduling and drafts together: raise max_loras, or turn one of the two off"
+        )
+
     def _schedule_waiting(self, step: Step) -> None:
         config = self.config
         draft_slots = config.max_num_new_slots_for_drafting
-        loras = {request.lora_id for request in step.running if request.lora_id}
+        loras = step.running_adapters() if config.max_loras else set()
         skipped: list[Request] = []
         while (
             step.token_budget > 0

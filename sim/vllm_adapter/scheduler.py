@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from sim.errors import SimulationError
 from sim.scheduler.block_hash import output_segment, own_segment
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.output import (
@@ -116,9 +119,19 @@ class VllmScheduler:
         """Those passed over for a reason of their own, in the same order."""
         return list(self._ours(self.theirs.skipped_waiting))
 
+    def _decide(self) -> Any:
+        try:
+            return self.theirs.schedule()
+        except AssertionError as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise SimulationError(
+                f"{type(self.theirs).__name__} failed an assertion of its own, which would end the"
+                f" engine: {place.line} ({Path(place.filename).name}:{place.lineno})"
+            ) from error
+
     def schedule(self) -> SchedulerOutput:
-        """Decide a step."""
-        theirs = self.theirs.schedule()
+        """Decide a step. Raises `SimulationError` if an assertion of the class itself fails."""
+        theirs = self._decide()
         preempted = [self._by_key[key] for key in sorted(theirs.preempted_req_ids or ())]
         for request in preempted:
             _note_preemption(request)

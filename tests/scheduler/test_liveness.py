@@ -3,9 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.conformance.cases import ConformanceError
 from sim.conformance.replay import Replay
 from sim.scheduler.async_scheduler import create_scheduler
 from sim.scheduler.drafting import METHODS, drafting_options
+from sim.scheduler.scheduler import LoraCapError
 
 MAX_LEN = 64
 
@@ -124,11 +126,24 @@ def check_counters(request) -> None:
     )
 
 
+def run_unless_vllm_fails(replay):
+    """The steps; None where an assertion ends vLLM's engine (`tests/parity/test_lora_cap.py`)."""
+    try:
+        return replay.run()
+    except ConformanceError as error:
+        config = replay.config
+        drafts_ahead = config.async_scheduling and config.num_speculative_tokens
+        assert isinstance(error.__cause__, LoraCapError) and drafts_ahead
+        return None
+
+
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_everything_that_fits_ends_and_every_block_comes_back(case):
     replay = Watched(case)
-    rows = replay.run()
+    rows = run_unless_vllm_fails(replay)
+    if rows is None:
+        return
     emitted: dict = {}
     ends: list = []
     for row in rows:
@@ -164,4 +179,4 @@ def check_outputs(spec, request, num_emitted) -> None:
 @settings(max_examples=40, deadline=None)
 @given(cases())
 def test_the_same_workload_is_decided_the_same_way(case):
-    assert Replay(case).run() == Replay(case).run()
+    assert run_unless_vllm_fails(Replay(case)) == run_unless_vllm_fails(Replay(case))
