@@ -1,6 +1,5 @@
 """The page of a comparison."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,14 @@ import yaml
 
 from sim.errors import ResultError
 from sim.folder_kind import FolderKind
+from sim.json_object import read_object
 from sim.report import html
 
 
 def comparison_page(folder: Path) -> str:
     """The page: verdicts in words, effects by metric and group, wins, both studies."""
     path = folder / FolderKind.COMPARISON.file
-    found = _read(path)
+    found = read_object(path)
     try:
         parts = _parts(found)
     except (KeyError, TypeError) as error:
@@ -57,13 +57,3 @@ def _parts(found: dict[str, Any]) -> list[str]:
         html.heading("How it was made"),
         *configs,
     ]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{path}: can't be read as JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ResultError(f"{path}: expected keys and values, got {type(found).__name__}")
-    return found

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.errors import ResultError
 from sim.folder_kind import FolderKind
+from sim.json_object import read_object
 from sim.study.advise import Advice, Front
 from sim.study.plan import Plan
 from sim.study.point_store import write_atomically
@@ -55,14 +55,7 @@ def write_advice(
 
 def read_advice(folder: Path) -> dict[str, Any]:
     """What `write_advice` wrote. Raises ResultError if it can't be read."""
-    path = folder / ADVICE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{path}: can't be read as JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ResultError(f"{path}: expected keys and values, got {type(found).__name__}")
-    return found
+    return read_object(folder / ADVICE)
 
 
 def _entry(study: str, advice: Advice) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sim.errors import ResultError
 from sim.folder_kind import FolderKind
+from sim.json_object import read_object
 from sim.study.capacity import Found, too_short
 from sim.study.capacity_answer import Answer
 from sim.study.capacity_run import Group
@@ -67,14 +68,7 @@ def refuse_other_things(folder: Path) -> None:
 
 def read_capacity(folder: Path) -> dict[str, Any]:
     """What `write_capacity` wrote. Raises ResultError if it can't be read."""
-    path = folder / CAPACITY
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{path}: can't be read as JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise ResultError(f"{path}: expected keys and values, got {type(found).__name__}")
-    return found
+    return read_object(folder / CAPACITY)
 
 
 def probe_rows(groups: Sequence[Group]) -> list[Row]:
