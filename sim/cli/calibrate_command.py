@@ -7,7 +7,7 @@ import typer
 
 from calibration import CalibrationError, GpuSpec, ModelSpec, Profile, load_gpu, load_model
 from calibration.kernels import build_profile, find_kernel_data, load_kernel_tables
-from calibration.kernels.all_reduce import ring_all_reduce
+from calibration.kernels.all_reduce import link_all_reduce
 from calibration.kernels.curves import Curve
 from calibration.kernels.shipping import write_shipped_profiles
 from calibration.kernels.system import SYSTEMS
@@ -97,7 +97,7 @@ def _all_reduce(options: CalibrateOptions, gpu: GpuSpec) -> Curve | None:
     if options.link_bytes_per_s is not None:
         if options.link_bytes_per_s <= 0 or options.link_latency_s < 0:
             raise StudyError("--link-gb-per-s must be above 0 and --link-latency-us 0 or more")
-        return ring_all_reduce(tp, options.link_bytes_per_s, options.link_latency_s)
+        return link_all_reduce(tp, options.link_bytes_per_s, options.link_latency_s)
     if options.kernels is None:
         return None
     known = load_kernel_tables(options.kernels, gpu.name).all_reduce

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration import GpuSpec, ModelSpec, ProfileCost, load_gpu, load_model
-from calibration.kernels.all_reduce import ring_all_reduce
+from calibration.kernels.all_reduce import link_all_reduce
 from calibration.layerwise import build_layerwise_profile, find_layerwise_files
 from sim.config.engine_options import resolve_engine
 from sim.config.resolved import EngineConfig, ResolvedStudy
@@ -123,7 +123,7 @@ def _bench_run(folder: Path, data: Path) -> BenchRun:
 
 def _profile(run: BenchRun, model: ModelSpec, gpu: GpuSpec) -> Any:
     tp = int(run.settings["tensor_parallel_size"])
-    link = ring_all_reduce(tp, run.link_bytes_per_s, run.link_latency_s) if tp > 1 else None
+    link = link_all_reduce(tp, run.link_bytes_per_s, run.link_latency_s) if tp > 1 else None
     files = find_layerwise_files(run.profiles, model, tp, run.gpu)
     return build_layerwise_profile(files, model, gpu, tensor_parallel_size=tp, all_reduce=link)
 

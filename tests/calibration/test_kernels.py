@@ -18,7 +18,7 @@ from calibration import (
     shipped_profile,
 )
 from calibration.kernels import build_profile, find_kernel_data, load_kernel_tables
-from calibration.kernels.all_reduce import ring_all_reduce
+from calibration.kernels.all_reduce import link_all_reduce
 from calibration.kernels.attention import Heads
 from calibration.kernels.chunk_attention import chunk_times_us
 from calibration.kernels.curves import Curve, settled
@@ -124,11 +124,25 @@ def test_hopper_keeps_the_all_reduce_of_the_engine(tmp_path: Path) -> None:
     assert "fused_all_reduce" not in load_kernel_tables(tmp_path, "h100_sxm").files
 
 
-def test_the_ring_is_the_alpha_beta_model() -> None:
-    """4 GPUs, 100 GB/s, 5 us: 6 steps of 5 us and a quarter of the message."""
-    size = 8e6
-    expected_us = 6 * (5 + size / 4 / 100e9 * 1e6)
-    assert ring_all_reduce(4, 100e9, 5e-6).at(np.array([size]))[0] == pytest.approx(expected_us)
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "size", "expected_us"),
+    [
+        (4, 8e6, 6 * (5 + 8e6 / 4 / 100e3)),  # a ring: 6 steps of 5 us and a quarter of the message
+        (4, 8e3, 6 * (5 + 8e3 / 4 / 100e3)),
+        (2, 80e6, 2 * (5 + 80e6 / 2 / 100e3)),  # a ring: 2 steps of a half
+        (2, 8 * MIB, 5 + 8 * MIB / 100e3),  # one stage: the other's message, read at once
+        (2, 1e6, 5 + 1e6 / 100e3),
+    ],
+)
+def test_an_all_reduce_over_a_link_of_100_gb_per_s_and_5_us(
+    num_gpus: int, size: float, expected_us: float
+) -> None:
+    """The alpha-beta model: 100 GB/s are 100e3 bytes a microsecond."""
+    time_us = link_all_reduce(num_gpus, 100e9, 5e-6).at(np.array([size]))[0]
+    assert time_us == pytest.approx(expected_us)
 
 
 def test_heads_between_measured_ones_are_interpolated(data: Path) -> None:
