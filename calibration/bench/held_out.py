@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.bench.axes import Limits
+from calibration.cost_model import FloatArray
 from calibration.step_shape import StepShape
 
 Sizes = list[tuple[int, int]]
@@ -75,7 +76,12 @@ def _by(steps: Sequence[HeldOutStep], names: Sequence[str]) -> dict[str, Any]:
 
 
 def error_figures(errors: Sequence[float]) -> dict[str, Any]:
-    """Return mean, p50, p90 of absolute relative errors, and the signed mean."""
+    """Return mean, p50, p90 of absolute relative errors (each above -1), and the bias.
+
+    The bias is what all predictions would have to be divided by, less 1, for measured times to be
+    those predicted in the mean. The mean of errors is near it, but where single timings scatter by
+    s it is s^2 above 0 for predictions that are right in the mean.
+    """
     if not errors:
         return {"num_points": 0}
     sizes = np.abs(errors)
@@ -84,8 +90,13 @@ def error_figures(errors: Sequence[float]) -> dict[str, Any]:
         "mean": _rounded(sizes.mean()),
         "p50": _rounded(np.percentile(sizes, 50)),
         "p90": _rounded(np.percentile(sizes, 90)),
-        "bias": _rounded(float(np.mean(errors))),
+        "bias": _rounded(bias(np.array(errors))),
     }
+
+
+def bias(errors: FloatArray) -> float:
+    """Return the signed error at which measured over predicted times have their mean."""
+    return 1.0 / float(np.mean(1.0 / (1.0 + errors))) - 1.0
 
 
 def _mix(rng: np.random.Generator, limits: Limits, kind: str) -> Sizes:

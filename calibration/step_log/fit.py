@@ -1,4 +1,9 @@
-"""The fit: coefficients of 0 or more with the least relative error, then a profile's tables."""
+"""The fit: coefficients of 0 or more with the least relative error, then a profile's tables.
+
+Errors are relative to the fit, not to the measured time. Where steps of one shape scatter by s,
+the second would give the quick ones more weight, and a fit that lies 2 s^2 below their mean: 5 %
+for the 16 % by which steps of a small engine on a shared machine scatter.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +23,7 @@ _LEAST_US = 1e-3  # a table holds times above 0
 _MIN_STEPS = 100
 _CLIPPED_AT = 3.0
 _NORMAL_MAD = 1.4826  # median absolute deviation to standard deviation
-_ROUNDS = 3
+_ROUNDS = 6  # the weights settle in 3 or 4
 _ROWS_BETWEEN = 16  # rows of the chunk table, which is a parabola over new tokens
 
 
@@ -75,15 +80,15 @@ def _solve(steps: Sequence[TimedStep], knots: Sequence[int]) -> FloatArray:
     """Least squares of relative errors; times far off the fit are clipped, and it is repeated."""
     terms = matrix([step.shape for step in steps], knots)
     measured = np.array([step.time_s for step in steps])
-    times = measured
+    times = scale = measured
     for _ in range(_ROUNDS):
-        found, _ = nnls(terms / times[:, None], np.ones(len(times)))
-        fitted = terms @ found
-        off = measured / fitted - 1.0
+        found, _ = nnls(terms / scale[:, None], times / scale)
+        scale = np.maximum(terms @ found, _LEAST_US / _US)
+        off = measured / scale - 1.0
         scatter = _NORMAL_MAD * float(np.median(np.abs(off - np.median(off))))
         bound = _CLIPPED_AT * max(scatter, 1e-9)
         middle = float(np.median(off))
-        times = fitted * (1.0 + np.clip(off, middle - bound, middle + bound))
+        times = scale * (1.0 + np.clip(off, middle - bound, middle + bound))
     return np.asarray(found, dtype=np.float64)
 
 

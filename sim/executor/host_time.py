@@ -32,12 +32,12 @@ def measure_host_overhead(
     slow steps, too. The model runs as well: its weights drive the host's data out of the caches,
     which makes the host 2 to 4 times slower than it is alone.
     """
-    times: list[tuple[int, float]] = []
+    times: list[tuple[int, float, int]] = []
     for size in _BATCHES:
         if size > scheduler.max_num_seqs or size * _blocks(cache) > cache.num_usable_blocks:
             break
         steps = _decode(size, scheduler, Executor(scheduler, cache, *make_engine()), rng)
-        times.append((size, mean_time_s([step.host_s for step in steps])))
+        times.append((size, mean_time_s([step.host_s for step in steps]), len(steps)))
     return fit_host_overhead(times)
 
 

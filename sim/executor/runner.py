@@ -14,6 +14,7 @@ from calibration.bench.attention import make_cache
 from calibration.bench.decoder import Decoder
 from calibration.bench.device import first_line
 from calibration.bench.points import Point
+from calibration.bench.samples import mean_time_s
 from calibration.bench.sections import Sections
 from calibration.bench.step_batch import StepBatch
 from sim.executor.clocks import CpuClock
@@ -41,9 +42,9 @@ class PacedRunner:
 
     The pace is how much longer than in the profile work takes now. It differs with the rows of a
     step: others take memory bandwidth and cache, which steps of few rows need most. So it is
-    taken at points of the profile's dense table (`points`, with their times), the median of the
-    last rounds each, and lies on a straight line over the logarithm of rows between them.
-    `paces` collects the mean.
+    taken at points of the profile's dense table (`points`, with their times), the mean of the
+    last rounds each (the profile holds means, too), and lies on a straight line over the logarithm
+    of rows between them. `paces` collects the mean.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class PacedRunner:
                 [self._sections.measure(p).time_s / time_s for p, time_s in self._points.items()]
             )
         self._clock.leave_out(time.thread_time() - before_s)
-        self._pace = np.median(list(self._rounds), axis=0)
+        self._pace = np.array([mean_time_s(ratios) for ratios in zip(*self._rounds, strict=True)])
         self.paces.append(float(np.mean(self._pace)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration import CostModel, GpuSpec, ModelSpec, Profile, ProfileCost
+from calibration.bench.held_out import bias
 from sim.config.resolved import EngineConfig, ResolvedStudy
 from sim.engine import HostOverhead
 from sim.metrics import e2e_s, is_finished, tpot_s, ttft_s
@@ -104,8 +105,8 @@ class StepErrors:
 
     @property
     def bias(self) -> float:
-        """Mean signed relative error."""
-        return float(np.mean(self.predicted_s / self.measured_s - 1.0))
+        """Signed relative error of a step in the mean, as of held-out steps."""
+        return bias(self.predicted_s / self.measured_s - 1.0)
 
     @property
     def total_error(self) -> float:

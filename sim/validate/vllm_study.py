@@ -82,9 +82,10 @@ def host_overhead(runs: Sequence[EngineRun]) -> HostOverhead:
     by_size: dict[int, list[float]] = {}
     for num_requests, host_s in host_times(runs):
         by_size.setdefault(num_requests, []).append(host_s)
+    # Means, not clipped: all of it passes in service, too.
     return fit_host_overhead(
         [
-            (size, float(np.mean(times)))  # not clipped: all of it passes in service too
+            (size, float(np.mean(times)), len(times))
             for size, times in sorted(by_size.items())
             if len(times) >= _MIN_STEPS_OF_A_SIZE
         ]

@@ -1,11 +1,14 @@
 """The executor: the scheduler's decisions on a real cache give the tokens of the model alone."""
 
 import time
+from typing import cast
 
 import numpy as np
 import pytest
 
 from calibration import ModelSpec
+from calibration.bench.points import Point
+from calibration.bench.samples import Sample
 from sim.errors import StudyError
 from sim.executor.executor import ExecutedRun, Executor, PromptTokens
 from sim.executor.host_line import fit_host_overhead
@@ -17,8 +20,9 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[be
 
 from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device  # noqa: E402
+from calibration.bench.sections import Sections  # noqa: E402
 from sim.executor.clocks import CpuClock, WallClock  # noqa: E402
-from sim.executor.runner import DecoderRunner  # noqa: E402
+from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner  # noqa: E402
 
 TINY = ModelSpec(
     name="tiny",
@@ -137,10 +141,40 @@ def test_a_clock_at_half_the_pace_counts_half_the_work() -> None:
     assert clock.now_s() == pytest.approx(before_s + 5.0, abs=1e-3)
 
 
+def test_the_pace_is_a_mean_as_the_profile_s_times_are() -> None:
+    """Two rounds in five at 0.8 of the profile's time and three at 1.0: a pace of 0.92."""
+
+    class Machine:
+        def __init__(self) -> None:
+            self._paces = iter((1.0, 0.8, 1.0, 0.8, 1.0))
+
+        def measure(self, point: Point) -> Sample:
+            time_s = 2e-3 * next(self._paces)
+            return Sample(time_s, time_s, time_s)
+
+    points = {Point("dense", 4): 2e-3}
+    paced = PacedRunner(cast(ModelRunner, None), CpuClock(), cast(Sections, Machine()), points)
+    assert paced.paces == [pytest.approx(0.92)]
+
+
 def test_host_time_is_a_line_over_requests() -> None:
-    host = fit_host_overhead([(1, 110e-6), (2, 120e-6), (4, 140e-6), (8, 180e-6)])
+    host = fit_host_overhead([(1, 110e-6, 9), (2, 120e-6, 9), (4, 140e-6, 2), (8, 180e-6, 5)])
     assert host.per_step_s == pytest.approx(100e-6)
     assert host.per_request_s == pytest.approx(10e-6)
+
+
+def test_noisy_means_leave_the_line_where_it_is() -> None:
+    """Lines through means of few steps that scatter by 30 % lie about the true line, not below."""
+    rng, sizes = Streams(5).rng("host"), (1, 2, 4, 8, 16, 32)
+    lines = [
+        fit_host_overhead(
+            [(n, (100e-6 + 10e-6 * n) * float(np.exp(0.3 * z - 0.045)), 5) for n, z in drawn]
+        ).step_s(16)
+        for drawn in (
+            list(zip(sizes, rng.standard_normal(len(sizes)), strict=True)) for _ in range(400)
+        )
+    ]
+    assert np.mean(lines) == pytest.approx(260e-6, rel=0.02)
 
 
 def test_what_it_does_not_run_is_refused(decoder: Decoder) -> None:

@@ -16,6 +16,7 @@ from calibration import (
 )
 from calibration.bench.axes import Limits, TableAxes, initial_axes
 from calibration.bench.group import AllReduceTimes, message_sizes, share_of, with_all_reduces
+from calibration.bench.held_out import bias
 from calibration.bench.pace import pace_points, scaled
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import MIXED, SKEW, SKEWED_MIX, Point
@@ -74,6 +75,18 @@ def test_a_hiccup_hardly_moves_a_time() -> None:
     for time_s in (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 50.0):
         store.add(POINT, calm(time_s))
     assert store.time_s(POINT) == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_core_of_two_paces_counts_as_their_mean() -> None:
+    """A third of the time a neighbour is away: the rarer pace is no outlier, and not settled."""
+    store = SampleStore({})
+    times = [7.5, 9.0, 9.1, 9.05, 7.52, 9.0, 9.1, 9.08, 7.49, 9.02, 9.0, 9.03]
+    for time_s in times:
+        store.add(POINT, calm(time_s))
+    found = store.statistics(POINT)
+    assert found is not None
+    assert found.time_s == pytest.approx(np.mean(times))
+    assert found.error == pytest.approx(np.std(times, ddof=1) / 12**0.5 / np.mean(times))
 
 
 def test_equal_samples_settle_and_scattered_ones_do_not() -> None:
@@ -300,6 +313,14 @@ def test_a_group_adds_its_all_reduces_and_splits_the_work() -> None:
     assert group.logits.time_us[0] > profile.logits.time_us[0]
     assert group.fit["all_reduce"]["backend"] == "gloo"
     assert group.decode_attention == profile.decode_attention
+
+
+def test_single_timings_that_scatter_leave_no_bias() -> None:
+    """Predictions that are right in the mean have none; the mean of errors would be 0.2^2."""
+    rng = Streams(2).rng("scatter")
+    measured = np.exp(0.2 * rng.standard_normal(20_000) - 0.02)
+    assert abs(bias(1.0 / measured - 1.0)) < 0.005
+    assert bias(np.array([0.1, 0.1])) == pytest.approx(0.1)
 
 
 def test_the_pace_is_taken_at_the_profile_s_own_points() -> None:
