@@ -4,7 +4,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from calibration.bench.points import CURVES, Point
+from calibration.bench.chunk_rows import with_rows_between
+from calibration.bench.points import CHUNKS, CURVES, Point
 from calibration.interpolation import Grid, Line
 
 TOLERANCE = 0.02
@@ -64,6 +65,13 @@ class TableAxes:
         """Return seconds of every cell; those beyond the cache go on along their row."""
         return [self._row(row, time_s) for row in self.rows]
 
+    def read_rows(self, time_s: Callable[[Point], float]) -> tuple[list[int], list[list[float]]]:
+        """Return the rows that straight lines are drawn between, and seconds of every cell."""
+        times = self.times(time_s)
+        if self.table == CHUNKS:
+            return with_rows_between(self.rows, self.columns, times)
+        return self.rows, times
+
     def judge(self, probe: Point, time_s: Callable[[Point], float], noise: float) -> bool:
         """Hold interpolation against a measured probe; where it misses, add its row or column.
 
@@ -71,11 +79,11 @@ class TableAxes:
         """
         if len(self.rows) < 2:
             return False
-        times = self.times(time_s)
+        rows, times = self.read_rows(time_s)
         if self.table in CURVES:
-            guess = Line(self.rows, [line[0] for line in times]).at(probe.first)
+            guess = Line(rows, [line[0] for line in times]).at(probe.first)
         else:
-            guess = Grid(self.rows, self.columns, times).at(probe.first, probe.second)
+            guess = Grid(rows, self.columns, times).at(probe.first, probe.second)
         error = guess / time_s(probe) - 1.0
         self.probes[probe] = error
         if abs(error) <= TOLERANCE + 2 * noise:
@@ -123,7 +131,7 @@ def initial_axes(limits: Limits) -> list[TableAxes]:
     return [
         TableAxes("dense", _product_sizes(max(tokens, 2)), [0]),
         TableAxes("logits", _product_sizes(max(seqs, 2)), [0]),
-        TableAxes("prefill_attention", chunks, [0, *contexts]),
+        TableAxes(CHUNKS, chunks, [0, *contexts]),
         TableAxes("decode_attention", _spaced(1, max(seqs, 2), 4), [1, *contexts], room),
     ]
 

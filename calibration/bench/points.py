@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 CURVES = ("dense", "logits")
-GRIDS = ("prefill_attention", "decode_attention")
+CHUNKS = "prefill_attention"
+GRIDS = (CHUNKS, "decode_attention")
 TABLES = (*CURVES, *GRIDS)
 
 SKEW, MIXED, SKEWED_MIX = "skewed_decode_attention", "mixed_attention", "skewed_mixed_attention"

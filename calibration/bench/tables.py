@@ -120,9 +120,9 @@ def _curve(axes: TableAxes, store: SampleStore) -> CurveTable:
 
 
 def _grid(axes: TableAxes, store: SampleStore) -> GridTable:
-    times = tuple(_rounded(line) for line in axes.times(store.time_s))
-    rows, columns = tuple(map(float, axes.rows)), tuple(map(float, axes.columns))
-    return GridTable("", "", rows, columns, times)
+    rows, times = axes.read_rows(store.time_s)
+    columns = tuple(map(float, axes.columns))
+    return GridTable("", "", tuple(map(float, rows)), columns, tuple(map(_rounded, times)))
 
 
 def _named(table: CurveTable, axis: str) -> CurveTable:

@@ -235,7 +235,8 @@ def fit_lines(profile: Profile) -> list[str]:
         if errors["num_points"]:
             lines.append(
                 f"{name}: off its grid {number_of(errors['num_points'], 'point')}, error mean"
-                f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
+                f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%},"
+                " before rows were added where they were missed"
             )
     lines += kernel_lines(fit.get("attention_kernels"))
     lines += _skew_lines(profile)
