@@ -22,7 +22,7 @@ _LEFT_OUT_TO_KEPT = 0.25
 _LEAST_SIGMA = 0.005
 _OF_STEP_SIGMA = 0.03
 """Of a whole step. `headway validate silicon` finds a mean absolute TPOT error of 2.5 % over 60
-rows of Qwen3-32B on H100, 0 and 2 % on two RTX PRO 6000 runs, 4 % on B200 and on H200."""
+rows of Qwen3-32B on H100, 0 and 1 % on two RTX PRO 6000 runs, 4 % on B200 and on H200."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,6 @@ Whole steps of many shapes are all that a log has: a sum of straight lines is fi
 what it says of each part of a step becomes the tables of a profile.
 """
 
-from calibration.step_log.fit import TimedStep, fit_profile
+from calibration.step_log.fit import TimedStep, fit_profile, lost_share
 
-__all__ = ["TimedStep", "fit_profile"]
+__all__ = ["TimedStep", "fit_profile", "lost_share"]

@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 
 from calibration.cost_model import FloatArray
 from calibration.errors import CalibrationError
+from calibration.profile_cost import ProfileCost
 from calibration.profile_format import Profile, ProfileProvenance
 from calibration.profile_tables import CurveTable, GridTable
 from calibration.step_log.terms import PROPORTIONAL, choose_knots, chunk_pairs, matrix
@@ -59,6 +60,17 @@ def fit_profile(steps: Sequence[TimedStep], provenance: ProfileProvenance) -> Pr
     )
 
 
+def lost_share(steps: Sequence[TimedStep], profile: Profile) -> float:
+    """Return what steps took beyond where the fit clips their times, as a share of the rest.
+
+    Interruptions: the profile leaves them out, and a request in service waits for them.
+    """
+    cost = ProfileCost(profile)
+    measured = np.array([step.time_s for step in steps])
+    fitted = np.array([cost.step_time_s(step.shape) for step in steps])
+    return float(measured.sum() / _clipped(measured, fitted).sum()) - 1.0
+
+
 def _check(steps: Sequence[TimedStep]) -> None:
     if len(steps) < _MIN_STEPS:
         raise CalibrationError(
@@ -84,12 +96,16 @@ def _solve(steps: Sequence[TimedStep], knots: Sequence[int]) -> FloatArray:
     for _ in range(_ROUNDS):
         found, _ = nnls(terms / scale[:, None], times / scale)
         scale = np.maximum(terms @ found, _LEAST_US / _US)
-        off = measured / scale - 1.0
-        scatter = _NORMAL_MAD * float(np.median(np.abs(off - np.median(off))))
-        bound = _CLIPPED_AT * max(scatter, 1e-9)
-        middle = float(np.median(off))
-        times = scale * (1.0 + np.clip(off, middle - bound, middle + bound))
+        times = _clipped(measured, scale)
     return np.asarray(found, dtype=np.float64)
+
+
+def _clipped(measured: FloatArray, fitted: FloatArray) -> FloatArray:
+    off = measured / fitted - 1.0
+    middle = float(np.median(off))
+    scatter = _NORMAL_MAD * float(np.median(np.abs(off - middle)))
+    bound = _CLIPPED_AT * max(scatter, 1e-9)
+    return np.asarray(fitted * (1.0 + np.clip(off, middle - bound, middle + bound)))
 
 
 def _logits(rest: dict[str, float], shapes: Sequence[StepShape]) -> CurveTable:

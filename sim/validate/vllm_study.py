@@ -15,7 +15,7 @@ from calibration.bench.cpu import cpu_clock, cpu_name
 from calibration.bench.held_out import HeldOutStep, region, summarise
 from calibration.bench.pace import scaled
 from calibration.profile_format import ProfileProvenance
-from calibration.step_log import TimedStep, fit_profile
+from calibration.step_log import TimedStep, fit_profile, lost_share
 from sim.engine import HostOverhead
 from sim.executor.host_line import fit_host_overhead
 from sim.validate.engine_log import EngineRun, LoggedStep
@@ -55,7 +55,8 @@ def machine_of(
 ) -> Machine:
     """Return step times and host time fitted to bursts; every fifth is held out of the fit.
 
-    The `fit` of its profile says how far the held-out steps are missed.
+    Interruptions lengthen all step times by their share, as they do in service. The `fit` of the
+    profile says how far the held-out steps are missed.
 
     Raises:
         CalibrationError: too few steps, or none of a kind.
@@ -63,11 +64,14 @@ def machine_of(
     fitted = [run for i, run in enumerate(bursts) if i % _HELD_OUT_EVERY]
     held_out = [step for run in bursts[::_HELD_OUT_EVERY] for step in run.steps]
     steps = [TimedStep(step.shape, _device_s(step)) for run in fitted for step in run.steps]
-    profile = fit_profile(steps, _provenance(server, model, date))
+    undisturbed = fit_profile(steps, _provenance(server, model, date))
+    lost = lost_share(steps, undisturbed)
+    profile = scaled(undisturbed, 1.0 + lost)
     host = host_overhead(fitted)
     fit = {
         "method": "least squares of relative errors over whole steps that the engine logged",
         "steps": len(steps),
+        "lost_share": round(lost, 5),
         "held_out": summarise(_held_out(profile, held_out)),
         "host_overhead": {
             "per_step_us": round(host.per_step_s * 1e6, 2),

@@ -7,7 +7,7 @@ import pytest
 
 from calibration import CalibrationError, ProfileCost, StepShape, parse_profile
 from calibration.profile_format import ProfileProvenance
-from calibration.step_log import TimedStep, fit_profile
+from calibration.step_log import TimedStep, fit_profile, lost_share
 from calibration.step_log.terms import choose_knots, chunk_pairs
 from sim.rng import Streams
 
@@ -76,6 +76,8 @@ def test_a_few_interrupted_steps_do_not_move_the_fit() -> None:
         for i, step in enumerate(logged())
     ]
     assert worst_error(steps) < 0.03
+    lost = lost_share(steps, fit_profile(steps, PROVENANCE))
+    assert lost == pytest.approx(0.45, rel=0.1)  # nine times their time, of one in twenty
 
 
 def test_scattered_steps_give_their_mean_back() -> None:
