@@ -10,6 +10,7 @@ import torch
 
 from calibration.bench.cpu import cpu_clock, cpu_name
 from calibration.bench.gpu_state import ask_nvidia_smi
+from calibration.bench.heap import keep_freed_memory
 from calibration.errors import CalibrationError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -74,6 +75,8 @@ class BenchDevice:
 def open_device(name: str, num_threads: int = 1) -> BenchDevice:
     """Return the device `cpu`, `cuda` or `cuda:N`; sets torch's number of CPU threads.
 
+    For the CPU, this process's heap keeps freed memory from now on (`heap`).
+
     A CUDA device becomes the current one: events, streams and graphs are of the current device,
     whatever device the tensors are on.
 
@@ -86,6 +89,7 @@ def open_device(name: str, num_threads: int = 1) -> BenchDevice:
     except RuntimeError as error:
         raise CalibrationError(f"unknown device {name!r}; use cpu, cuda or cuda:N") from error
     if device.type == "cpu":
+        keep_freed_memory()
         return BenchDevice(device, cpu_name(), platform.release(), cpu_clock(), num_threads)
     if device.type != "cuda":
         raise CalibrationError(f"device {name!r} is not supported; use cpu, cuda or cuda:N")
