@@ -12,7 +12,7 @@ TOLERANCE = 0.02
 """A gap is halved if interpolation misses its middle by more than this share."""
 
 _ALL_UP_TO, _NEIGHBOURS_UP_TO = 32, 128
-_OFF = 3
+_OFF, _HALF_A_BLOCK = 3, 8
 _NEAREST = 1.3  # neighbours closer than this ratio are left alone
 
 
@@ -126,8 +126,10 @@ def initial_axes(limits: Limits) -> list[TableAxes]:
     )
     room = max(limits.max_context_tokens, 2 * seqs)
     # The last token of a request is returned, never computed on: no piece sees more than this.
-    contexts = _untidy(_spaced(16, context, 4))
-    chunks = _untidy(_spaced(2, max(tokens, 4), 4))
+    # The last block of a context is half full in the mean, and gathered whole: the longest context
+    # apart, those of the table are so too (blocks of 16, which is what kernels that gather have).
+    contexts = _untidy(_spaced(16, context, 4), _HALF_A_BLOCK)
+    chunks = _untidy(_spaced(2, max(tokens, 4), 4), _OFF)
     return [
         TableAxes("dense", _product_sizes(max(tokens, 2)), [0]),
         TableAxes("logits", _product_sizes(max(seqs, 2)), [0]),
@@ -144,9 +146,9 @@ def _spaced(first: int, last: int, ratio: int) -> list[int]:
     return values if last <= first else [*values, last]
 
 
-def _untidy(values: list[int]) -> list[int]:
+def _untidy(values: list[int], off: int) -> list[int]:
     """Move all but the last off the round numbers, at which kernels are quicker than usual."""
-    moved = [value - _OFF if value >= 8 * _OFF else value for value in values[:-1]]
+    moved = [value - off if value >= 4 * off else value for value in values[:-1]]
     return [*moved, values[-1]]
 
 

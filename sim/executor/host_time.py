@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 
-from calibration.bench.samples import mean_time_s
 from sim.engine import HostOverhead
 from sim.executor.clocks import Clock
-from sim.executor.executor import ExecutedStep, Executor
+from sim.executor.executor import Executor
 from sim.executor.host_line import fit_host_overhead
 from sim.executor.runner import ModelRunner
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from traces import Trace
 
-_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_PROMPT, _OUTPUTS = 32, 40
+_BURSTS = (4, 1, 2, 4, 8, 16, 32, 64)  # requests of each; the first warms up
+_PROMPT_FROM, _OUTPUTS = 4, 40
+_WITHIN_S = 0.5
 
 
 def measure_host_overhead(
@@ -27,32 +28,32 @@ def measure_host_overhead(
 ) -> HostOverhead:
     """Return what a step costs beside the model: scheduling, inputs, outputs, bookkeeping.
 
-    `make_engine` gives a model with an empty cache, and the clock to go by. Batches of growing size
-    decode together; a straight line through the means, as profiles hold means: an engine waits for
-    slow steps, too. The model runs as well: its weights drive the host's data out of the caches,
-    which makes the host 2 to 4 times slower than it is alone.
+    `make_engine` gives a model with an empty cache, and the clock to go by. It serves bursts of
+    more and more requests with prompts of all lengths, half of which come while others are
+    decoded; a straight line goes through the mean times over requests. Means of all: an engine
+    waits for slow steps, too. The model runs as well: its weights drive the host's data out of the
+    caches, which makes the host 2 to 4 times slower than it is alone.
     """
-    times: list[tuple[int, float, int]] = []
-    for size in _BATCHES:
-        if size > scheduler.max_num_seqs or size * _blocks(cache) > cache.num_usable_blocks:
-            break
-        steps = _decode(size, scheduler, Executor(scheduler, cache, *make_engine()), rng)
-        times.append((size, mean_time_s([step.host_s for step in steps]), len(steps)))
-    return fit_host_overhead(times)
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    for number, size in enumerate(_BURSTS):
+        room = cache.num_usable_blocks // size * cache.block_size
+        if size > scheduler.max_num_seqs or room < 2 * _PROMPT_FROM:
+            continue
+        burst = _burst(size, min(room, scheduler.max_model_len), rng)
+        run = Executor(scheduler, cache, *make_engine()).serve(burst, 2, rng)
+        for step in run.steps:
+            if number and not step.is_after_idle:
+                times[step.num_requests].append(step.host_s)
+    return fit_host_overhead(
+        [(size, float(np.mean(own)), len(own)) for size, own in sorted(times.items())]
+    )
 
 
-def _decode(
-    size: int,
-    scheduler: SchedulerConfig,
-    executor: Executor,
-    rng: np.random.Generator,
-) -> list[ExecutedStep]:
-    prompt = min(_PROMPT, scheduler.max_model_len // 2)
-    outputs = min(_OUTPUTS, scheduler.max_model_len - prompt)
-    trace = Trace.from_columns(np.zeros(size), np.full(size, prompt), np.full(size, outputs))
-    run = executor.serve(trace, 2, rng)
-    return [step for step in run.steps if not step.shape.chunks and step.num_requests == size]
-
-
-def _blocks(cache: CacheConfig) -> int:
-    return -(-(_PROMPT + _OUTPUTS) // cache.block_size)
+def _burst(size: int, longest: int, rng: np.random.Generator) -> Trace:
+    """Requests none of which is longer than that, prompt and output together."""
+    outputs = min(_OUTPUTS, longest // 2)
+    prompts = np.exp(rng.uniform(np.log(_PROMPT_FROM), np.log(longest - outputs), size))
+    arrival_s = np.sort(rng.integers(0, 2, size) * rng.uniform(0.0, _WITHIN_S, size))
+    return Trace.from_columns(
+        arrival_s - arrival_s[0], prompts.astype(np.int64), np.full(size, outputs)
+    )

@@ -118,9 +118,11 @@ class ExecutorBench:
         return executor.serve(load.trace, self._decoder.model.vocab_size, self._rng("prompts"))
 
     def _sections(self) -> Sections:
-        """Microbenchmarks on this decoder, with a cache of their own."""
+        """Microbenchmarks on this decoder, with a cache of their own as large as the profile's."""
         decoder = self._decoder
-        num_blocks = 4 * _PACE_TOKENS // self._block_size + 1
+        limits = self._profile.fit.get("measuring", {}).get("limits", {})
+        num_tokens = max(int(limits.get("max_context_tokens", 0)), 4 * _PACE_TOKENS)
+        num_blocks = num_tokens // self._block_size + 1
         cache = make_cache(
             decoder.model, num_blocks, self._block_size, decoder.device, decoder.dtype
         )

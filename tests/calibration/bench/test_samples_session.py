@@ -195,6 +195,13 @@ def test_axes_reach_the_limits() -> None:
     assert (decode.rows[-1], decode.columns[-1]) == (8, 256)
 
 
+def test_contexts_fill_half_of_their_last_block() -> None:
+    """As those of service do in the mean; the longest is the model's own."""
+    contexts = initial_axes(LIMITS)[3].columns
+    assert contexts[-1] == LIMITS.max_model_len
+    assert [context % 16 for context in contexts if 16 < context < contexts[-1]] == [8]
+
+
 def test_a_gap_is_filled_where_a_straight_line_misses() -> None:
     axes = TableAxes("dense", [1, 64], [0])
 
@@ -301,7 +308,7 @@ def test_a_device_that_waits_for_the_longest_context_is_predicted() -> None:
         assert cost.step_time_s(shape) - dense_s == pytest.approx(time_s(point), rel=0.01)
     alone, _ = skew_cases(plan, store)
     errors = skew_errors(alone, profile.decode_skew)
-    assert errors["mean"] < 0.01 < errors["uncorrected_mean"]
+    assert 5 * errors["mean"] < errors["uncorrected_mean"]
 
 
 def test_shares_stay_within_nothing_and_the_longest() -> None:
