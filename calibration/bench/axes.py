@@ -56,6 +56,8 @@ class TableAxes:
         column = self.columns[len(self.columns) // 2]
         row = self.rows[len(self.rows) // 2]
         middles = [(middle, column) for middle in _middles(self.rows)]
+        if self.table == CHUNKS:  # without context a chunk is the least like its pairs of tokens
+            middles += [(middle, self.columns[0]) for middle in _middles(self.rows)]
         if self.table not in CURVES:
             middles += [(row, middle) for middle in _middles(self.columns)]
         points = [Point(self.table, *middle) for middle in middles if self.is_measured(*middle)]
@@ -126,8 +128,8 @@ def initial_axes(limits: Limits) -> list[TableAxes]:
     )
     room = max(limits.max_context_tokens, 2 * seqs)
     # The last token of a request is returned, never computed on: no piece sees more than this.
-    # The last block of a context is half full in the mean, and gathered whole: the longest context
-    # apart, those of the table are so too (blocks of 16, which is what kernels that gather have).
+    # A decode's last block is half full in the mean, and kernels that gather blocks read it whole:
+    # so it is in the table, too, for blocks of 16 and all contexts but the least and the longest.
     contexts = _untidy(_spaced(16, context, 4), _HALF_A_BLOCK)
     chunks = _untidy(_spaced(2, max(tokens, 4), 4), _OFF)
     return [

@@ -91,6 +91,7 @@ class Bench:
             **entries,
             **asdict(self.limits),
             "block_size": self.options.block_size,
+            "keeps_freed_memory": self.device.keeps_freed_memory,  # steps take no new pages then
             "decode_contexts": "equal",  # of the tables' batches; they were spread once
         }
 

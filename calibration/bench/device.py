@@ -21,7 +21,8 @@ _LOAD_SIZE, _LOAD_CALLS = 4096, 8  # products that keep a GPU at its clock
 class BenchDevice:
     """A torch device and its description for the profile.
 
-    `uuid` is the GPU's own, "" on the CPU. `clocks` is the CPU's at the start; see `clocks_now`.
+    `uuid` is the GPU's own, "" on the CPU. `keeps_freed_memory`: see `heap`; False on CUDA, where
+    torch does so itself. `clocks` is the CPU's at the start; see `clocks_now`.
     """
 
     torch_device: torch.device
@@ -30,6 +31,7 @@ class BenchDevice:
     clocks: str
     num_threads: int
     uuid: str = ""
+    keeps_freed_memory: bool = False
 
     @property
     def is_cuda(self) -> bool:
@@ -58,8 +60,8 @@ class BenchDevice:
 
     def clear(self) -> None:
         """Give back the memory of what nobody holds any more, such as an earlier model."""
+        gc.collect()
         if self.is_cuda:
-            gc.collect()
             torch.cuda.empty_cache()
 
     def clocks_now(self) -> str:
@@ -89,8 +91,9 @@ def open_device(name: str, num_threads: int = 1) -> BenchDevice:
     except RuntimeError as error:
         raise CalibrationError(f"unknown device {name!r}; use cpu, cuda or cuda:N") from error
     if device.type == "cpu":
-        keep_freed_memory()
-        return BenchDevice(device, cpu_name(), platform.release(), cpu_clock(), num_threads)
+        keeps = keep_freed_memory()
+        name, system = cpu_name(), platform.release()
+        return BenchDevice(device, name, system, cpu_clock(), num_threads, keeps_freed_memory=keeps)
     if device.type != "cuda":
         raise CalibrationError(f"device {name!r} is not supported; use cpu, cuda or cuda:N")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -28,7 +28,7 @@ SETTLED_AT = 0.01
 _DISTURBED_SHARE, _DISTURBED_S = 0.05, 1e-4
 _NORMAL_MAD = 1.4826  # median absolute deviation to standard deviation
 _CLIPPED_AT = 3.0  # standard deviations from the median
-_NEAR = 0.3  # share of the median, within which nothing is clipped
+_NEAR = 0.25  # share of the median, within which nothing is clipped
 
 
 class Sample(NamedTuple):
@@ -169,9 +169,8 @@ def mean_time_s(times_s: Sequence[float]) -> float:
 def _clipped(times: FloatArray) -> FloatArray:
     median = float(np.median(times))
     scatter = _NORMAL_MAD * float(np.median(np.abs(times - median)))
-    bound = _CLIPPED_AT * scatter
-    is_near = np.abs(times - median) <= _NEAR * median
-    return np.where(is_near, times, np.clip(times, median - bound, median + bound))
+    bound = max(_CLIPPED_AT * scatter, _NEAR * median)
+    return np.clip(times, median - bound, median + bound)
 
 
 def _statistics(samples: list[Sample]) -> Statistics:

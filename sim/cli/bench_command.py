@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TARGET = 0.05  # drawn as a band: what held-out steps should stay within
 _MINUTE_S = 60.0
 _US = 1e6
-_HOST_TOKENS, _HOST_BATCH = 160, 64
+_HOST_TOKENS, _HOST_BATCH = 128, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ def _with_host_time(command: BenchCommand, profile: Profile) -> Profile:
 
 def small_cache(scheduler: SchedulerConfig, block_size: int) -> CacheConfig:
     """Room for what the host's time is measured with."""
-    tokens = _HOST_TOKENS * min(scheduler.max_num_seqs, _HOST_BATCH)
-    return CacheConfig(tokens // block_size + scheduler.max_num_seqs + 1, block_size)
+    num_requests = min(scheduler.max_num_seqs, _HOST_BATCH)
+    return CacheConfig(_HOST_TOKENS * num_requests // block_size + num_requests + 1, block_size)
 
 
 def require_torch() -> Any:
@@ -235,8 +235,8 @@ def fit_lines(profile: Profile) -> list[str]:
         if errors["num_points"]:
             lines.append(
                 f"{name}: off its grid {number_of(errors['num_points'], 'point')}, error mean"
-                f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%},"
-                " before rows were added where they were missed"
+                f" {errors['mean']:.1%}, p90 {errors['p90']:.1%}, bias {errors['bias']:+.1%}"
+                " (before rows and columns were added where one was missed)"
             )
     lines += kernel_lines(fit.get("attention_kernels"))
     lines += _skew_lines(profile)

@@ -17,11 +17,19 @@ class Clock(Protocol):
         """Return at `at_s` or after."""
         ...
 
+    def restart(self) -> None:
+        """Begin at 0 again."""
+        ...
+
 
 class WallClock:
     """The time on the wall: waiting sleeps, and other processes on the core slow the work down."""
 
     def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin at 0 again."""
         self._start_s = time.perf_counter()
 
     def now_s(self) -> float:
@@ -44,8 +52,12 @@ class CpuClock:
     """
 
     def __init__(self) -> None:
-        self._since_cpu_s, self._since_s = time.thread_time(), 0.0
         self._pace = 1.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin at 0 again, at the same pace."""
+        self._since_cpu_s, self._since_s = time.thread_time(), 0.0
 
     def now_s(self) -> float:
         """Return the CPU time since the clock was made, each part over its pace, plus the waits."""

@@ -76,10 +76,14 @@ class Executor:
         self._last_s = 0.0  # when the host began to work on the next step
 
     def serve(self, trace: Trace, vocab_size: int, rng: np.random.Generator) -> ExecutedRun:
-        """Serve the trace to its end: requests are taken in at their arrival times."""
+        """Serve the trace to its end: requests are taken in at their arrival times.
+
+        The clock begins anew: what was made before, caches and prompts, is no part of serving.
+        """
         prompts = PromptTokens(vocab_size, rng)
         waiting = [(spec, prompts.of(spec)) for spec in trace]
         arrivals = iter(waiting)
+        self._clock.restart()
         next_arrival = self._take_in(arrivals, next(arrivals, None))
         is_idle = True
         while next_arrival is not None or self._scheduler.requests:

@@ -25,6 +25,7 @@ from sim.validate.load_study import NUM_SIMULATED, Load, Machine
 from sim.wording import number_of
 
 _PACE_TOKENS = 512  # most tokens of a point at which the pace is taken
+_PACE_CACHE_BYTES = 1 << 29
 _CLOCKS: dict[str, type[Clock]] = {"wall": WallClock, "cpu": CpuClock}
 
 
@@ -66,6 +67,7 @@ class ExecutorBench:
         self._block_size = block_size
         self._clock = _CLOCKS[clock]
         self._decoder = decoder or _decoder(model, opened, block_size, measured.kernel_backend)
+        self._pace_sections: Sections | None = None
 
     def measure_host(self, scheduler: SchedulerConfig, cache: CacheConfig) -> Machine:
         """Time the host's part of a step; returns all that a simulation needs of this machine."""
@@ -118,15 +120,15 @@ class ExecutorBench:
         return executor.serve(load.trace, self._decoder.model.vocab_size, self._rng("prompts"))
 
     def _sections(self) -> Sections:
-        """Microbenchmarks on this decoder, with a cache of their own as large as the profile's."""
-        decoder = self._decoder
-        limits = self._profile.fit.get("measuring", {}).get("limits", {})
-        num_tokens = max(int(limits.get("max_context_tokens", 0)), 4 * _PACE_TOKENS)
-        num_blocks = num_tokens // self._block_size + 1
-        cache = make_cache(
-            decoder.model, num_blocks, self._block_size, decoder.device, decoder.dtype
-        )
-        return Sections(decoder, cache, time_cpu, self._rng("blocks"))
+        """Microbenchmarks on this decoder, with a cache of their own: of half a GiB, if one is."""
+        if self._pace_sections is None:
+            decoder, model = self._decoder, self._decoder.model
+            bytes_per_token = 2 * model.num_hidden_layers * model.kv_size * model.dtype_bytes
+            num_tokens = max(_PACE_CACHE_BYTES // bytes_per_token, 4 * _PACE_TOKENS)
+            num_blocks = num_tokens // self._block_size + 1
+            cache = make_cache(model, num_blocks, self._block_size, decoder.device, decoder.dtype)
+            self._pace_sections = Sections(decoder, cache, time_cpu, self._rng("blocks"))
+        return self._pace_sections
 
     def _runner(self, cache: CacheConfig) -> DecoderRunner:
         return DecoderRunner(self._decoder, cache.num_gpu_blocks, cache.block_size)

@@ -1,12 +1,13 @@
 """The executor: the scheduler's decisions on a real cache give the tokens of the model alone."""
 
 import time
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import pytest
 
-from calibration import ModelSpec
+from calibration import CalibrationError, ModelSpec
 from calibration.bench.points import Point
 from calibration.bench.samples import Sample
 from sim.errors import StudyError
@@ -22,6 +23,7 @@ from calibration.bench.decoder import Decoder  # noqa: E402
 from calibration.bench.device import open_device  # noqa: E402
 from calibration.bench.sections import Sections  # noqa: E402
 from sim.executor.clocks import CpuClock, WallClock  # noqa: E402
+from sim.executor.host_time import measure_host_overhead  # noqa: E402
 from sim.executor.runner import DecoderRunner, ModelRunner, PacedRunner  # noqa: E402
 
 TINY = ModelSpec(
@@ -36,6 +38,7 @@ TINY = ModelSpec(
     max_position_embeddings=256,
     dtype="float32",
 )
+SEATS = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128)
 LENGTHS = [(30, 20), (5, 33), (47, 9), (12, 12), (60, 30), (1, 4), (33, 25)]
 
 
@@ -139,6 +142,29 @@ def test_a_clock_at_half_the_pace_counts_half_the_work() -> None:
     assert clock.now_s() == pytest.approx(before_s, abs=1e-3)
     clock.wait_until(before_s + 5.0)
     assert clock.now_s() == pytest.approx(before_s + 5.0, abs=1e-3)
+
+
+def test_serving_begins_at_the_start_of_the_clock(decoder: Decoder) -> None:
+    """Neither caches nor prompts, which are made before, delay the first request."""
+    clock = WallClock()
+    time.sleep(0.3)
+    executor = Executor(SEATS, CacheConfig(40, 4), DecoderRunner(decoder, 40, 4), clock)
+    run = executor.serve(Trace.from_columns([0.0], [5], [2]), 64, Streams(0).rng("prompts"))
+    assert run.steps[0].start_s < 0.3
+
+
+@pytest.mark.parametrize("max_num_seqs", [1, 2, 4])
+def test_the_host_takes_time_for_any_number_of_seats(decoder: Decoder, max_num_seqs: int) -> None:
+    scheduler = replace(SEATS, max_num_seqs=max_num_seqs)
+
+    def make_engine() -> tuple[ModelRunner, WallClock]:
+        return DecoderRunner(decoder, 40, 4), WallClock()
+
+    rng = Streams(0).rng("host")
+    host = measure_host_overhead(scheduler, CacheConfig(40, 4), make_engine, rng)
+    assert 1e-6 < host.step_s(max_num_seqs) < 0.1
+    with pytest.raises(CalibrationError, match="too few to time the host"):
+        measure_host_overhead(scheduler, CacheConfig(2, 4), make_engine, rng)
 
 
 def test_the_pace_is_a_mean_as_the_profile_s_times_are() -> None:

@@ -22,6 +22,9 @@ class ModelClock:
 
     def __init__(self, machine: Machine) -> None:
         self._cost, self._host = ProfileCost(machine.profile), machine.host
+        self.restart()
+
+    def restart(self) -> None:
         self._now_s = 0.0
 
     def now_s(self) -> float:

@@ -20,7 +20,7 @@ from calibration.bench.held_out import bias
 from calibration.bench.pace import pace_points, scaled
 from calibration.bench.plan import CalibrationPlan
 from calibration.bench.points import MIXED, SKEW, SKEWED_MIX, Point
-from calibration.bench.samples import Sample, SampleStore
+from calibration.bench.samples import Sample, SampleStore, mean_time_s
 from calibration.bench.session import BenchProgress, Session
 from calibration.bench.skewed_contexts import skewed_contexts
 from calibration.bench.tables import make_profile, skew_cases
@@ -75,11 +75,16 @@ def test_a_hiccup_hardly_moves_a_time() -> None:
     store = SampleStore({})
     for time_s in (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 50.0):
         store.add(POINT, calm(time_s))
-    assert store.time_s(POINT) == pytest.approx(1.0, rel=0.02)
+    assert store.time_s(POINT) == pytest.approx(1.0, rel=0.25 / 7 + 1e-3)
+
+
+def test_a_slower_sample_never_makes_a_point_quicker() -> None:
+    means = [mean_time_s([1.0, 1.01, 0.99, 1.0, slow]) for slow in np.linspace(1.0, 9.0, 200)]
+    assert np.all(np.diff(means) >= 0)
 
 
 def test_a_core_of_two_paces_counts_as_their_mean() -> None:
-    """A third of the time a neighbour is away: the rarer pace is no outlier, and not settled."""
+    """A quarter of the time a neighbour is away: the rarer pace is no outlier, and not settled."""
     store = SampleStore({})
     times = [7.5, 9.0, 9.1, 9.05, 7.52, 9.0, 9.1, 9.08, 7.49, 9.02, 9.0, 9.03]
     for time_s in times:
@@ -87,7 +92,7 @@ def test_a_core_of_two_paces_counts_as_their_mean() -> None:
     found = store.statistics(POINT)
     assert found is not None
     assert found.time_s == pytest.approx(np.mean(times))
-    assert found.error == pytest.approx(np.std(times, ddof=1) / 12**0.5 / np.mean(times))
+    assert not found.is_settled
 
 
 def test_equal_samples_settle_and_scattered_ones_do_not() -> None:
@@ -215,11 +220,11 @@ def test_a_gap_is_filled_where_a_straight_line_misses() -> None:
 
 
 def test_a_parabola_over_chunks_needs_no_more_rows() -> None:
-    """Attention of a chunk goes by pairs of tokens: rows 4 apart give it back to 1.3 %."""
+    """Attention of a chunk goes by pairs of tokens: rows 4 apart give it back."""
 
     def time_s(point: Point) -> float:
         new, computed = point.first, point.second
-        return 5e-5 + 1e-8 * (new * computed + new * (new + 1) / 2)
+        return 1e-8 * (new * computed + new * (new + 1) / 2)
 
     axes = TableAxes("prefill_attention", [2, 8, 29, 125, 512], [0, 61, 1024])
     assert not any(axes.judge(probe, time_s, 0.0) for probe in axes.candidates())
@@ -230,7 +235,18 @@ def test_a_parabola_over_chunks_needs_no_more_rows() -> None:
         for new in range(2, 513)
         for computed in (0, 30, 61, 500, 1024)
     ]
-    assert min(errors) > -1e-9 and max(errors) < 0.013
+    assert min(errors) > -1e-9 and max(errors) < 0.025
+    assert max(errors[5 * 6 :]) < 0.015  # from 8 tokens on
+
+
+def test_chunks_that_go_by_rows_get_more_rows() -> None:
+    """Not by pairs: without context the pairs miss them between rows 4 apart."""
+    axes = TableAxes("prefill_attention", [8, 29, 125], [0, 61, 1024])
+
+    def time_s(point: Point) -> float:
+        return 1e-6 * point.first
+
+    assert any(axes.judge(probe, time_s, 0.0) for probe in axes.candidates())
 
 
 def test_no_row_is_added_where_a_line_fits_or_noise_explains_it() -> None:
