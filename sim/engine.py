@@ -18,7 +18,7 @@ from sim.records import Records
 from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import RequestId
-from sim.scheduler.scheduler import LoraCapError
+from sim.scheduler.scheduler import EngineFailure
 from sim.sim_request import SimRequest
 from sim.stuck import StuckReplica
 from sim.time_split import SplitClock
@@ -213,7 +213,7 @@ class Replica:
     def _decide(self) -> SchedulerOutput:
         try:
             return self.scheduler.schedule()
-        except LoraCapError as error:
+        except EngineFailure as error:
             where = f"replica {self.replica_id} at {self.env.now:.6g} s"
             raise SimulationError(f"{where}: {error}") from error
 

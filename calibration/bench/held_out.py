@@ -78,9 +78,9 @@ def _by(steps: Sequence[HeldOutStep], names: Sequence[str]) -> dict[str, Any]:
 def error_figures(errors: Sequence[float]) -> dict[str, Any]:
     """Return mean, p50, p90 of absolute relative errors (each above -1), and the bias.
 
-    The bias is what all predictions would have to be divided by, less 1, for measured times to be
-    those predicted in the mean. The mean of errors is near it, but where single timings scatter by
-    s it is s^2 above 0 for predictions that are right in the mean.
+    With predictions divided by 1 + bias, measured over predicted is 1 in the mean. The mean of
+    errors is near it, but where single timings scatter by s it is s^2 above 0 for predictions that
+    are right in the mean. A timing that was interrupted counts fully.
     """
     if not errors:
         return {"num_points": 0}

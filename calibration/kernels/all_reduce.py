@@ -17,7 +17,8 @@ FUSED_UP_TO_BYTES = {2: 64 << 20, 4: 32 << 20, 8: 1 << 20}
 """Of compute capability 10.0, by the number of GPUs: vLLM's FI_ALLREDUCE_FUSION_MAX_SIZE_MB."""
 
 _LINK_BYTES = (128.0, float(2**30))
-_ONE_STAGE_UP_TO_BYTES = 8 << 20
+_ONE_STAGE_BELOW_BYTES = 8 << 20
+_MESSAGE_UNIT_BYTES = 16  # a message of vLLM's own kernel is a multiple
 
 
 def read_all_reduce(file: Path) -> dict[int, Curve]:
@@ -86,17 +87,18 @@ def with_fused(own: dict[int, Curve], fused: dict[int, Curve]) -> dict[int, Curv
 def link_all_reduce(num_gpus: int, bytes_per_s: float, latency_s: float) -> Curve:
     """Return vLLM's times over a link that is known by its rate and latency alone (alpha-beta).
 
-    A ring, as NCCL's: 2 (p - 1) steps, each a latency and 1/p of the message. But two GPUs read
-    each other's message at once, in one step, up to 8 MiB: vLLM's own all-reduce, which it uses
-    between two GPUs that reach each other's memory, over PCIe, too, and has for more GPUs with
-    NVLink alone (vLLM 0.29.0, `custom_all_reduce.py` and `custom_all_reduce.cuh`).
+    A ring, as NCCL's: 2 (p - 1) steps, each a latency and 1/p of the message; nothing for one GPU.
+    But two GPUs read each other's message at once, in one step, below 8 MiB: vLLM's own all-reduce,
+    which it uses between two GPUs that reach each other's memory, over PCIe, too (0.29.0:
+    `should_custom_ar` in `custom_all_reduce.py`, and `custom_all_reduce.cuh`). What vLLM has for
+    more GPUs needs NVLink: take measured tables for these.
     """
     least, most = _LINK_BYTES
-    if num_gpus > 2:
+    if num_gpus != 2:
         size = np.array([least, most])
         return Curve(size, _ring_s(size, num_gpus, bytes_per_s, latency_s) * 1e6)
-    small = np.array([least, _ONE_STAGE_UP_TO_BYTES])
-    large = np.array([_ONE_STAGE_UP_TO_BYTES + 1, most])
+    small = np.array([least, _ONE_STAGE_BELOW_BYTES - _MESSAGE_UNIT_BYTES])
+    large = np.array([_ONE_STAGE_BELOW_BYTES, most])
     one_stage_s = latency_s + small / bytes_per_s
     ring_s = _ring_s(large, num_gpus, bytes_per_s, latency_s)
     return Curve(np.concatenate([small, large]), np.concatenate([one_stage_s, ring_s]) * 1e6)

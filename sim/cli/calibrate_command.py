@@ -97,6 +97,8 @@ def _all_reduce(options: CalibrateOptions, gpu: GpuSpec) -> Curve | None:
     if options.link_bytes_per_s is not None:
         if options.link_bytes_per_s <= 0 or options.link_latency_s < 0:
             raise StudyError("--link-gb-per-s must be above 0 and --link-latency-us 0 or more")
+        if tp == 1:
+            return None
         return link_all_reduce(tp, options.link_bytes_per_s, options.link_latency_s)
     if options.kernels is None:
         return None

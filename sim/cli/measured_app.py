@@ -50,7 +50,10 @@ KernelsOption = Annotated[
     typer.Option(help="Kernel tables to take all-reduces from, for layer-wise timings."),
 ]
 LinkRateOption = Annotated[
-    float | None, typer.Option(help="In place of --kernels: rate of the GPUs' link, one way.")
+    float | None,
+    typer.Option(
+        help="In place of --kernels: rate of the link between GPUs without NVLink, one way."
+    ),
 ]
 LinkLatencyOption = Annotated[float, typer.Option(help="Latency of that link.")]
 ProfileOption = Annotated[Path | None, typer.Option(help="Profile to write.")]

@@ -13,7 +13,7 @@ from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.interface import SchedulerInterface
 from sim.scheduler.output import EngineCoreOutput, SchedulerOutput
 from sim.scheduler.request import Request
-from sim.scheduler.scheduler import LoraCapError
+from sim.scheduler.scheduler import EngineFailure
 from sim.vllm_adapter.tokens import STOP_TOKEN_SEGMENT
 
 SchedulerFactory = Callable[[SchedulerConfig, CacheConfig], SchedulerInterface]
@@ -72,8 +72,9 @@ class Replay:
         self.in_flight: deque[_Batch] = deque()
 
     def run(self) -> list[Row]:
-        """All iterations that did something. Raises `ConformanceError` if there is no end, or
-        where vLLM fails, too.
+        """All iterations that did something.
+
+        Raises `ConformanceError` if there is no end, or where vLLM's own engine would fail.
         """
         rows: list[Row] = []
         step = 0
@@ -130,7 +131,7 @@ class Replay:
         scheduler = self.scheduler
         try:
             output = scheduler.schedule()
-        except LoraCapError as error:
+        except EngineFailure as error:
             raise ConformanceError(f"case {self.name}: {error}") from error
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
         computed = {data.request_id: data.num_computed_tokens for data in new}

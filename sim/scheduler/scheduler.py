@@ -25,7 +25,11 @@ class UnknownRequestError(KeyError):
     """A request id that the scheduler does not have, or has already."""
 
 
-class LoraCapError(RuntimeError):
+class EngineFailure(RuntimeError):  # noqa: N818 -- it is the engine's failure that is simulated
+    """An engine with these options and requests would end here: an assertion of its own fails."""
+
+
+class LoraCapError(EngineFailure):
     """A step decodes more adapters than `max_loras`: vLLM's own assertion ends its engine there."""
 
 

@@ -21,8 +21,8 @@ def machine_lines(machine: Machine, version: str, num_cores: int) -> list[str]:
         f"vLLM {version} on {machine.profile.provenance.device}, {machine.model.name}"
         f" {machine.model.dtype}, one thread; the engine's client on"
         f" {'another core' if num_cores > 1 else 'the same core'}",
-        f"step times: {fit['steps']} logged steps of random bursts, interruptions of"
-        f" {fit['lost_share']:.1%} in them; host time of a step"
+        f"step times: {fit['steps']} logged steps of random bursts, {fit['lost_share']:+.1%} for"
+        " interruptions; host time of a step"
         f" {_MS * host.per_step_s:.3f} ms and {_MS * host.per_request_s:.4f} ms a request",
         f"{'held-out steps':36}{'steps':>8}{'MAPE':>8}{'bias':>8}",
     ]

@@ -69,7 +69,8 @@ def machine_of(
     profile = scaled(undisturbed, 1.0 + lost)
     host = host_overhead(fitted)
     fit = {
-        "method": "least squares of relative errors over whole steps that the engine logged",
+        "method": "least squares of relative errors over whole steps that the engine logged; all"
+        " times longer by lost_share, which is what interruptions took",
         "steps": len(steps),
         "lost_share": round(lost, 5),
         "held_out": summarise(_held_out(profile, held_out)),

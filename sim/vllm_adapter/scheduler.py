@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.errors import SimulationError
 from sim.scheduler.block_hash import output_segment, own_segment
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.scheduler.output import (
@@ -19,7 +18,7 @@ from sim.scheduler.output import (
     SchedulerOutput,
 )
 from sim.scheduler.request import Request, RequestId, RequestStatus
-from sim.scheduler.scheduler import UnknownRequestError
+from sim.scheduler.scheduler import EngineFailure, UnknownRequestError
 from sim.vllm_adapter.tokens import STOP_TOKEN_ID, TokenSpace
 
 _ID_DIGITS = 12
@@ -124,13 +123,14 @@ class VllmScheduler:
             return self.theirs.schedule()
         except AssertionError as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            raise SimulationError(
+            what = " ".join(filter(None, (place.line, str(error))))
+            raise EngineFailure(
                 f"{type(self.theirs).__name__} failed an assertion of its own, which would end the"
-                f" engine: {place.line} ({Path(place.filename).name}:{place.lineno})"
+                f" engine: {what} ({Path(place.filename).name}:{place.lineno})"
             ) from error
 
     def schedule(self) -> SchedulerOutput:
-        """Decide a step. Raises `SimulationError` if an assertion of the class itself fails."""
+        """Decide a step. Raises `EngineFailure` if an assertion of the class itself fails."""
         theirs = self._decide()
         preempted = [self._by_key[key] for key in sorted(theirs.preempted_req_ids or ())]
         for request in preempted:

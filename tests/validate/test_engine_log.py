@@ -1,9 +1,12 @@
 """Logs of a real engine: hand-made ones with known answers."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
-from calibration import StepShape, parse_profile
+from calibration import ProfileCost, StepShape, parse_profile
 from calibration.bench.reference_model import REFERENCE_MODEL
 from sim.engine import HostOverhead
 from sim.errors import StudyError
@@ -11,12 +14,13 @@ from sim.rng import Streams
 from sim.scheduler.config import CacheConfig, SchedulerConfig
 from sim.validate.engine_log import EngineRun, parse_run, shape_of
 from sim.validate.load_study import Load, Machine, predict
-from sim.validate.vllm_server import EngineSettings
+from sim.validate.vllm_server import EngineSettings, VllmServer
 from sim.validate.vllm_study import (
     at_load,
     compare_runs,
     host_overhead,
     host_times,
+    machine_of,
     random_burst,
     shortened,
     workload_of,
@@ -141,13 +145,35 @@ def load(trace: Trace) -> Load:
     return Load("by hand", trace, scheduler, CacheConfig(65, 32))
 
 
+def test_interruptions_lengthen_all_steps_by_their_share() -> None:
+    """Steps of the profile's own times, but one in twenty takes nine times as long: 1.4 times."""
+    own, rng = machine(), Streams(6).rng("bursts")
+    cost = ProfileCost(own.profile)
+    bursts = []
+    for number in range(100):
+        steps, now_s = [], 0.0
+        for i in range(20):
+            pieces = [(1, int(rng.integers(1, 200)), 1) for _ in range(int(rng.integers(1, 8)))]
+            if i % 4 == 0:
+                pieces.append((int(rng.integers(2, 60)), 0, 1))
+            times = 9.0 if i == number % 20 else 1.0
+            end_s = now_s + times * cost.step_time_s(shape_of(pieces))
+            steps.append(step(now_s, end_s, pieces))
+            now_s = end_s + 1e-3
+        bursts.append(parse_run({"requests": [], "steps": steps}))
+    server = cast(VllmServer, SimpleNamespace(torch="2.13", version="0.29.0"))
+    measured = machine_of(server, REFERENCE_MODEL, bursts, "2026-01-01").profile
+    assert measured.fit["lost_share"] == pytest.approx(0.4, abs=0.05)
+    pieces = [(1, 99, 1)] * 4
+    time_s = ProfileCost(measured).step_time_s(shape_of(pieces))
+    assert time_s == pytest.approx(1.4 * cost.step_time_s(shape_of(pieces)), rel=0.1)
+
+
 def executed_as_predicted(trace: Trace, *, slower: float, way_s: float) -> EngineRun:
     """One request alone, whose every instant is the simulation's, but for a slower device.
 
     `way_s` passes on the way to the engine, and again on the way back.
     """
-    from calibration import ProfileCost  # noqa: PLC0415
-
     own = machine()
     cost = ProfileCost(own.profile)
     prompt, outputs = int(trace.num_prompt_tokens[0]), int(trace.num_output_tokens[0])
