@@ -36,7 +36,8 @@ class SkewCase(NamedTuple):
 def fit_shares(cases: Sequence[SkewCase]) -> ShareTable | None:
     """Return the share by the number of decodes; None without cases.
 
-    At each number the share that misses the times by the least squares of relative errors, kept
+    At each number the share that misses the times by the least squares of errors relative to the
+    times at equal contexts (relative to the measured ones a noisy share comes out too small), kept
     within 0 and 1.
     """
     counts = sorted({case.num_decodes for case in cases})
@@ -66,8 +67,8 @@ def skew_errors(cases: Sequence[SkewCase], shares: ShareTable | None) -> dict[st
 
 
 def _share(cases: Sequence[SkewCase]) -> float:
-    weights = np.array([(case.longest_time - case.even_time) / case.time for case in cases])
-    wanted = np.array([(case.time - case.even_time) / case.time for case in cases])
+    weights = np.array([(case.longest_time - case.even_time) / case.even_time for case in cases])
+    wanted = np.array([(case.time - case.even_time) / case.even_time for case in cases])
     square = float(weights @ weights)
     share = float(weights @ wanted) / square if square else 0.0
     return round(min(max(share, 0.0), 1.0), _DIGITS)

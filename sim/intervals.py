@@ -94,7 +94,8 @@ def _interval(
     if value is None or not values:
         return None
     tail = 100 * (1 - COVERAGE) / 2
-    low, high = np.percentile(values, [tail, 100 - tail])
+    # Weibull's plotting positions: of 20 members the usual ones would cover 82 % where 90 is said.
+    low, high = np.percentile(values, [tail, 100 - tail], method="weibull")
     return Interval(metric, value, float(min(low, value)), float(max(high, value)))
 
 

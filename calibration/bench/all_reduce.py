@@ -7,7 +7,6 @@ of their own for small messages between GPUs of one board: NCCL's times are uppe
 """
 
 import json
-import statistics
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,6 +19,7 @@ import torch.multiprocessing as mp
 
 from calibration.bench.device import BenchDevice, open_device, torch_dtype
 from calibration.bench.group import AllReduceTimes
+from calibration.bench.samples import mean_time_s
 from calibration.bench.timing import time_in_a_row
 from calibration.errors import CalibrationError
 
@@ -41,7 +41,7 @@ class _Group(NamedTuple):
 def time_all_reduces(
     device: BenchDevice, num_ranks: int, dtype: str, message_bytes: Sequence[int]
 ) -> AllReduceTimes:
-    """Return medians over repeats, for each size of message.
+    """Return means over repeats, for each size of message; outliers are clipped, as in tables.
 
     Raises:
         CalibrationError: too few devices, no backend for them, or a process that fails.
@@ -130,4 +130,4 @@ def _time_us(device: BenchDevice, dtype: torch.dtype, message_bytes: int) -> flo
         )
 
     samples = [time_s() for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
-    return statistics.median(samples) * 1e6
+    return mean_time_s(samples) * 1e6

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,27 @@ def test_servegen_clients_keep_their_rates_and_lengths(tmp_path: Path) -> None:
     assert set(trace.num_output_tokens.tolist()) == {9}
     half = from_servegen(tmp_path, 0.0, 600.0, rng(), rate_scale=0.5)
     assert len(half) == pytest.approx(1_800, abs=350)
+
+
+@pytest.mark.parametrize(("family", "shape"), [("Gamma", 1 / 9), ("Weibull", 0.5), ("", 0.0)])
+def test_bursty_servegen_clients_of_few_requests_keep_their_rate(
+    tmp_path: Path, family: str, shape: float
+) -> None:
+    """Ten requests a window, at a cv of 3, 2.2 and 1: begun at a mean gap they would be 17, 9 and
+    0 % more. A renewal process in its stationary state has its rate in any window."""
+    num_clients, num_draws = 300, 8
+    for number in range(num_clients):
+        rows = [f"0,{10 / 600},1,{family},{shape},9", "600,0,0,,0,0"]
+        client(tmp_path, number, rows, {7: 1.0})
+    counts = []
+    for seed in range(num_draws):
+        trace = from_servegen(tmp_path, 0.0, 600.0, rng(seed))
+        assert trace.tenant is not None
+        sent = Counter(trace.tenant)
+        counts += [sent[f"chunk-{number}"] for number in range(num_clients)]
+    error = float(np.std(counts)) / len(counts) ** 0.5
+    assert error < 0.2
+    assert abs(float(np.mean(counts)) - 10) < 4 * error
 
 
 def test_servegen_sample_makes_a_day(shared_dir: Path) -> None:

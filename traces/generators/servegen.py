@@ -172,15 +172,30 @@ def _requests(
 
 
 def _times_in(window: _Window, scale: float, rng: np.random.Generator) -> FloatArray:
-    """Instants within a window: gaps of its family, from a random point of the first gap."""
+    """Instants within a window: gaps of its family, from a random instant on."""
     rate = window.rate_per_s * scale
     number = int(rate * window.length_s * 1.5 + 20)
-    times = np.zeros(0)
-    last_s = -float(rng.random()) / rate
+    last_s = _first_gap_s(window, rate, rng)
+    times = np.array([last_s])
     while last_s < window.length_s:
         more = last_s + np.cumsum(_gaps_s(window, rate, number, rng))
         times, last_s = np.concatenate([times, more]), float(more[-1])
     return times[(times >= 0) & (times < window.length_s)]
+
+
+def _first_gap_s(window: _Window, rate: float, rng: np.random.Generator) -> float:
+    """What is left of the gap that holds a random instant.
+
+    Such a gap is longer than others, the more so the more they differ: its density goes with its
+    length. Begun at a mean gap, bursty clients of few requests would send too many.
+    """
+    shape, left = window.shape, float(rng.random())
+    if window.family == "Weibull" and shape > 0:
+        longer = float(rng.gamma(1 + 1 / shape)) ** (1 / shape)
+        return float(left * longer / (rate * math.gamma(1 + 1 / shape)))
+    if window.family == "Gamma" and shape > 0:
+        return left * float(rng.gamma(shape + 1, 1 / (rate * shape)))
+    return float(rng.exponential(1 / rate))
 
 
 def _gaps_s(window: _Window, rate: float, number: int, rng: np.random.Generator) -> FloatArray:

@@ -327,6 +327,13 @@ def test_a_device_that_waits_for_the_longest_context_is_predicted() -> None:
     assert 5 * errors["mean"] < errors["uncorrected_mean"]
 
 
+def test_a_noisy_share_is_right_in_the_mean() -> None:
+    """Timings that scatter by 20 % about 0.3 of the way from 1 to 3."""
+    noise = np.exp(0.2 * Streams(8).rng("share").standard_normal(4000) - 0.02)
+    table = fit_shares([SkewCase(4, 1.6 * float(factor), 1.0, 3.0) for factor in noise])
+    assert table is not None and table.share[0] == pytest.approx(0.3, abs=0.01)
+
+
 def test_shares_stay_within_nothing_and_the_longest() -> None:
     quicker = [SkewCase(4, 0.9, 1.0, 2.0), SkewCase(8, 2.5, 1.0, 2.0)]
     table = fit_shares(quicker)
