@@ -11,7 +11,7 @@ from calibration.bench.points import Point
 from calibration.profile_format import Profile
 from calibration.profile_tables import BoxTable, CurveTable, GridTable
 
-_DENSE_SIZES = (1, 2, 4, 16, 64, 256)
+_DENSE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def pace_points(profile: Profile) -> dict[Point, float]:

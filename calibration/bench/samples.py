@@ -137,6 +137,14 @@ class SampleStore:
         counted_s = sum(self.time_s(point) for point, _ in self.order)
         return sum(sample.wall_s for _, sample in self.order) / counted_s - 1.0
 
+    def clipped_share(self) -> float:
+        """Return what the samples took beyond the times of the points, as a share of them.
+
+        Slow ones that are clipped: who runs many steps has them, too.
+        """
+        counted_s = sum(self.time_s(point) for point, _ in self.order)
+        return sum(sample.time_s for _, sample in self.order) / counted_s - 1.0
+
     def drift(self, point: Point) -> float:
         """Return how much later samples of a point differ from earlier ones, as a share."""
         times = [sample.time_s for other, sample in self.order if other == point]

@@ -154,6 +154,7 @@ def _measuring(plan: CalibrationPlan, store: SampleStore) -> dict[str, Any]:
         "noise_p50": _known(np.percentile(noise, 50)),
         "noise_p90": _known(np.percentile(noise, 90)),
         "lost_share": _short(store.lost_share()),
+        "clipped_share": _short(store.clipped_share()),
         "median_drift": _short(np.median(drifts)),
         "num_unsettled": len(unsettled),
         "unsettled": unsettled[:_UNSETTLED_NAMED],

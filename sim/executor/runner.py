@@ -43,8 +43,9 @@ class PacedRunner:
     The pace is how much longer than in the profile work takes now. It differs with the rows of a
     step: others take memory bandwidth and cache, which steps of few rows need most. So it is
     taken at points of the profile's dense table (`points`, with their times), the mean of the
-    last rounds each (the profile holds means, too), and lies on a straight line over the logarithm
-    of rows between them. `paces` collects the mean.
+    last rounds each (the profile holds means, too), and is a straight line over the logarithm of
+    rows through all of them: any one point of the profile may be a percent or two off.
+    `paces` collects the mean.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class PacedRunner:
         if self._num_steps and self._num_steps % _STEPS_BETWEEN_PACES == 0:
             self._take_pace(1)
         self._num_steps += 1
-        pace = np.interp(np.log(num_rows), self._log_rows, self._pace)
-        self._clock.set_pace(float(pace))
+        log_rows = np.clip(np.log(num_rows), self._log_rows[0], self._log_rows[-1])
+        self._clock.set_pace(float(np.polyval(self._line, log_rows)))
         return ready()
 
     def _take_pace(self, num_rounds: int) -> None:
@@ -82,8 +83,9 @@ class PacedRunner:
                 [self._sections.measure(p).time_s / time_s for p, time_s in self._points.items()]
             )
         self._clock.leave_out(time.thread_time() - before_s)
-        self._pace = np.array([mean_time_s(ratios) for ratios in zip(*self._rounds, strict=True)])
-        self.paces.append(float(np.mean(self._pace)))
+        paces = [mean_time_s(ratios) for ratios in zip(*self._rounds, strict=True)]
+        self._line = np.polyfit(self._log_rows, paces, min(len(paces) - 1, 1))
+        self.paces.append(float(np.mean(paces)))
 
 
 class DecoderRunner:
